@@ -1,0 +1,49 @@
+"""The one place that opens connections to Redis."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+import redis
+import redis.asyncio
+
+from thinkq.client.errors import RedisUnavailable
+from thinkq.client.settings import Settings
+
+
+def connect(settings: Settings) -> redis.Redis:
+    """A connection pool, not yet connected. Text fields are decoded by their readers.
+
+    The socket time-out is off: redis-py's default of 5 s would break a blocking read that lasts longer.
+    """
+    refuse_open(settings)
+    return redis.Redis.from_url(settings.effective_redis_url, socket_timeout=None, socket_connect_timeout=5)
+
+
+def refuse_open(settings: Settings) -> None:
+    """Raise RedisUnavailable for a Redis on the network that has no password."""
+    url = urlsplit(settings.effective_redis_url)
+    if url.scheme == "unix" or url.password or settings.allow_open_redis or _loopback(url.hostname):
+        return
+    raise RedisUnavailable(
+        f"the Redis at {url.hostname} is on the network and its URL has no password; "
+        "put one into the URL, or set allow_open_redis = true"
+    )
+
+
+def _loopback(host: str | None) -> bool:
+    if host in (None, "localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+def ping(connection: redis.Redis) -> bool:
+    """Whether the server answers now."""
+    try:
+        return bool(connection.ping())
+    except redis.exceptions.RedisError:
+        return False

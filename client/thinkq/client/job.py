@@ -1,0 +1,338 @@
+"""The job: what a client asks for, and the checks that need no model.
+
+Field names are those of the OpenAI API and vLLM. Types are checked when a job is read from JSON and
+when it is built in Python alike: a bool or a float is not an int, NaN and infinity are errors.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import math
+from typing import Any, Final, Literal
+
+import msgspec
+
+from thinkq.client.errors import InvalidJob
+from thinkq.client.keys import Priority
+from thinkq.client.result import SCHEMA
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+
+EFFORTS: Final[tuple[Effort, ...]] = ("none", "minimal", "low", "medium", "high", "xhigh")
+EFFORTS_OFF: Final = frozenset({"none", "minimal", "low"})
+"""Efforts that switch thinking off where the template can."""
+
+NO_BUDGET: Final = -1
+"""`thinking_token_budget` of -1: no budget of the job's own, as in vLLM and llama.cpp."""
+
+MIN_ANSWER_TOKENS: Final = 16
+"""A stated budget must leave this many of a stated `max_tokens` for the answer."""
+
+
+class Message(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One chat message. Lists of text parts are joined; an assistant's old thinking may be given."""
+
+    role: Role
+    content: str | list[dict[str, Any]] | None = None
+    name: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    thinking: str | None = None
+    refusal: str | None = None
+    annotations: list[Any] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.content, list):
+            self.content = "".join(_part_text(part) for part in self.content)
+        # Three spellings of one field; a result row's own `thinking` can be pasted back as history.
+        self.reasoning_content = self.reasoning_content or self.reasoning or self.thinking
+        self.reasoning = self.thinking = None
+        # What OpenAI's responses carry and no template reads.
+        self.refusal = self.annotations = None
+        if self.content is None and not self.tool_calls:
+            raise InvalidJob("missing_field:content", f"a {self.role} message has no content")
+
+
+def _part_text(part: dict[str, Any]) -> str:
+    kind = part.get("type")
+    if kind != "text":
+        raise InvalidJob(f"unsupported:{kind}", f"a content part of type {str(kind)[:40]!r} is not supported; only text is")
+    if not isinstance(part.get("text"), str):
+        raise InvalidJob("bad_type:content", "a text part needs a string in `text`")
+    return str(part["text"])
+
+
+class Job(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One chat job. `null` is the default of every option. See docs/jobs.md for the meaning of each field."""
+
+    messages: list[Message]
+    model: str | None = None
+    custom_id: str | None = None
+    metadata: dict[str, Any] | None = None
+    priority: Priority | None = None
+    timeout: float | None = None
+
+    reasoning_effort: Effort | None = None
+    thinking_token_budget: int | None = None
+    include_reasoning: bool | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    answer_reserve: int | None = None
+    enable_thinking: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    loop_guard: bool | None = None
+    answer_retry: bool | None = None
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check_messages(self)
+        for name, (kind, low, high) in _NUMBERS.items():
+            _check_number(name, getattr(self, name), kind, low, high)
+        for name, kind, expected in _PLAIN:
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise InvalidJob(f"bad_type:{name}", f"{name} must be {expected}, not {_shown(value)}")
+        _check_choices(self)
+        _check_combinations(self)
+
+    @property
+    def thinking_switch(self) -> bool | None:
+        """What all spellings of on and off together say; None: the template decides."""
+        if self.enable_thinking is not None:
+            return self.enable_thinking
+        given = (self.chat_template_kwargs or {}).get("enable_thinking")
+        if given is not None:
+            return bool(given)
+        if self.reasoning_effort is None:
+            return None
+        return self.reasoning_effort not in EFFORTS_OFF
+
+    @property
+    def stop_strings(self) -> list[str]:
+        """`stop` as a list."""
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
+
+
+_NUMBERS: Final[dict[str, tuple[type, float | None, float | None]]] = {
+    "thinking_token_budget": (int, NO_BUDGET, None),
+    "max_tokens": (int, 1, None),
+    "max_completion_tokens": (int, 1, None),
+    "answer_reserve": (int, 0, None),
+    "top_k": (int, -1, None),
+    "seed": (int, -(2**63), 2**64 - 1),
+    "timeout": (float, 0, None),
+    "temperature": (float, 0, None),
+    "top_p": (float, 0, 1),
+    "min_p": (float, 0, 1),
+    "presence_penalty": (float, -2, 2),
+    "frequency_penalty": (float, -2, 2),
+    "repetition_penalty": (float, 0, None),
+}
+"""Type, least and greatest value of every number."""
+
+_PLAIN: Final[tuple[tuple[str, type, str], ...]] = (
+    ("model", str, "a string"),
+    ("custom_id", str, "a string"),
+    ("metadata", dict, "an object"),
+    ("chat_template_kwargs", dict, "an object"),
+    ("logit_bias", dict, "an object"),
+    ("include_reasoning", bool, "true or false"),
+    ("enable_thinking", bool, "true or false"),
+    ("loop_guard", bool, "true or false"),
+    ("answer_retry", bool, "true or false"),
+    ("tools", list, "a list"),
+    ("response_format", dict, "an object"),
+)
+
+
+def _shown(value: object) -> str:
+    """A wrong value as an error may repeat it: never long, never a prompt."""
+    if isinstance(value, bool | int | float):
+        return f"{value!r}"[:40]
+    return f"a {type(value).__name__}"
+
+
+def _check_messages(job: Job) -> None:
+    if not isinstance(job.messages, list):
+        raise InvalidJob("bad_type:messages", "messages must be a list")
+    if not job.messages:
+        raise InvalidJob("empty_messages", "messages is empty; a job needs at least one message")
+    if not all(isinstance(message, Message) for message in job.messages):
+        job.messages = _convert(job.messages, list[Message])
+
+
+def _check_number(name: str, value: Any, kind: type, low: float | None, high: float | None) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int if kind is int else int | float):
+        expected = "a whole number" if kind is int else "a number"
+        raise InvalidJob(f"bad_type:{name}", f"{name} must be {expected}, not {_shown(value)}")
+    if not math.isfinite(value):
+        raise InvalidJob(f"bad_value:{name}", f"{name} must be a finite number")
+    if (low is not None and value < low) or (high is not None and value > high):
+        limits = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise InvalidJob(f"bad_value:{name}", f"{name} must be {limits}, not {_shown(value)}")
+
+
+def _check_choices(job: Job) -> None:
+    if job.reasoning_effort is not None and job.reasoning_effort not in EFFORTS:
+        raise InvalidJob("bad_value:reasoning_effort", f"reasoning_effort must be one of {', '.join(EFFORTS)}")
+    if job.priority not in (None, "high", "normal", "low"):
+        raise InvalidJob("bad_value:priority", "priority must be high, normal or low")
+    if job.custom_id == "":
+        raise InvalidJob("empty:custom_id", "custom_id is empty; leave it out or give it a value")
+    if job.stop is not None:
+        strings = job.stop_strings
+        if not all(isinstance(text, str) and text for text in strings):
+            raise InvalidJob("bad_value:stop", "stop must be a string or a list of strings, none of them empty")
+    for token, bias in (job.logit_bias or {}).items():
+        if not str(token).isdecimal():
+            raise InvalidJob("bad_value:logit_bias", "the keys of logit_bias must be token ids")
+        _check_number("logit_bias", bias, float, -100, 100)
+    if job.repetition_penalty == 0:
+        raise InvalidJob("bad_value:repetition_penalty", "repetition_penalty must be greater than 0")
+    if job.response_format is not None and job.response_format.get("type") != "text":
+        raise InvalidJob("unsupported:response_format", "response_format is not supported yet; leave it out")
+    if job.answer_retry:
+        raise InvalidJob("unsupported:answer_retry", "answer_retry is not supported yet; leave it out")
+
+
+def _check_combinations(job: Job) -> None:
+    if job.max_completion_tokens is not None:
+        if job.max_tokens not in (None, job.max_completion_tokens):
+            raise InvalidJob("conflict:max_tokens", "max_tokens and max_completion_tokens differ; give one of them")
+        job.max_tokens, job.max_completion_tokens = job.max_completion_tokens, None
+    budget = job.thinking_token_budget
+    if budget is not None and budget >= 0 and job.max_tokens is not None and job.max_tokens - budget < MIN_ANSWER_TOKENS:
+        raise InvalidJob(
+            "no_room_for_answer",
+            f"max_tokens {job.max_tokens} leaves fewer than {MIN_ANSWER_TOKENS} tokens for the answer after "
+            f"thinking_token_budget {budget}; raise max_tokens or lower the budget",
+        )
+    switches = {
+        "enable_thinking": job.enable_thinking,
+        "chat_template_kwargs.enable_thinking": (job.chat_template_kwargs or {}).get("enable_thinking"),
+        "reasoning_effort": None if job.reasoning_effort is None else job.reasoning_effort not in EFFORTS_OFF,
+    }
+    said = {name: value for name, value in switches.items() if value is not None}
+    if len(set(said.values())) > 1:
+        raise InvalidJob("contradiction:thinking", f"{' and '.join(said)} contradict each other about thinking")
+    if False in said.values() and budget is not None and budget > 0:
+        raise InvalidJob(
+            "contradiction:budget", f"thinking is off ({', '.join(said)}) but thinking_token_budget is {budget}"
+        )
+    last = job.messages[-1]
+    if last.role == "assistant" and job.thinking_switch is not False:
+        raise InvalidJob(
+            "prefill_with_thinking",
+            "the last message is from the assistant (a prefill), which works only with thinking off; "
+            "set enable_thinking to false or drop that message",
+        )
+
+
+def nearest(name: str, known: tuple[str, ...]) -> str:
+    """`; did you mean X?` where one of the known names is close, else nothing."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean `{close[0]}`?" if close else ""
+
+
+def _convert(value: Any, kind: Any) -> Any:
+    """msgspec.convert with its errors made into InvalidJob."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise invalid(error) from None
+
+
+def invalid(error: msgspec.ValidationError) -> InvalidJob:
+    """msgspec's error as an InvalidJob with a code, the path, and the nearest known name."""
+    if isinstance(error.__cause__, InvalidJob):
+        return error.__cause__
+    text = str(error)
+    path = text.rpartition(" - at `$")[2].removesuffix("`").lstrip(".") if " - at `$" in text else ""
+    field = path.partition("[")[0].partition(".")[0]
+    if "unknown field" in text:
+        name = text.partition("unknown field `")[2].partition("`")[0]
+        known = (Message if path.startswith("messages") else Job).__struct_fields__
+        return InvalidJob(f"unknown_field:{name}", f"unknown field `{name}`{nearest(name, known)}")
+    if "missing required field" in text:
+        name = text.partition("required field `")[2].partition("`")[0]
+        return InvalidJob(f"missing_field:{name}", f"missing field `{name}`" + (f" in {path}" if path else ""))
+    reason = text.partition(" - at ")[0]
+    return InvalidJob(f"bad_type:{field or 'line'}", f"{path or 'the line'}: {reason[0].lower()}{reason[1:]}"[:1024])
+
+
+def convert_job(fields: Any) -> Job:
+    """A job from plain data (a parsed JSON object). Raises InvalidJob."""
+    job: Job = _convert(fields, Job)
+    return job
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Job)
+
+
+def encode_job(job: Job) -> bytes:
+    """A job as canonical JSON: fields in the order of the struct, defaults left out."""
+    return _encoder.encode(job)
+
+
+def decode_job(data: bytes) -> Job:
+    """The inverse of `encode_job`. Raises InvalidJob, for broken JSON too."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise invalid(error) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidJob("bad_json", f"not JSON: {error}") from None
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    schema: int
+    job: msgspec.Raw
+
+
+_envelope_decoder = msgspec.json.Decoder(_Envelope)
+
+
+def encode_payload(job: Job) -> str:
+    """What is queued: the job and the version of its format."""
+    return _encoder.encode(_Envelope(SCHEMA, msgspec.Raw(encode_job(job)))).decode()
+
+
+def decode_payload(payload: object) -> Job:
+    """The job of a queued payload. Raises InvalidJob for anything that is not one."""
+    try:
+        envelope = _envelope_decoder.decode(payload)  # type: ignore[arg-type]  # refused below if it is no text
+    except (msgspec.DecodeError, TypeError) as error:
+        raise InvalidJob("bad_payload", f"the payload is not a thinkq job: {str(error)[:200]}") from None
+    if envelope.schema > SCHEMA:
+        raise InvalidJob(
+            "newer_schema",
+            f"the job was written by a newer thinkq (format {envelope.schema}, this worker reads {SCHEMA}); "
+            "update the worker",
+        )
+    return decode_job(bytes(envelope.job))
+
+
+def job_hash(job: Job) -> str:
+    """16 hex digits of what decides the outcome and the label: the same job, the same hash."""
+    return hashlib.sha256(encode_job(job)).hexdigest()[:16]
