@@ -37,6 +37,7 @@ START, END, THINK, CLOSE = "<|im_start|>", "<|im_end|>", "<think>", "</think>"
 SPECIALS = ("<|endoftext|>", START, END, THINK, CLOSE)
 
 CONFIG = {
+    "thinkq_family": "thinkq-demo",
     "model_type": "qwen3",
     "architectures": ["Qwen3ForCausalLM"],
     "hidden_size": 192,

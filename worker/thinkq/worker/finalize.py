@@ -1,0 +1,80 @@
+"""A row that has ended, made into its result: the four-way split's last word and the warnings."""
+
+from __future__ import annotations
+
+from thinkq.client.job import Job
+from thinkq.client.result import Budget, CloseReason, FinishReason, JobError, Result, Status, Timing, Usage
+from thinkq.worker.prompt import Prompt
+from thinkq.worker.reasoning import ReasoningTracker
+from thinkq.worker.tagger import Tagger
+
+
+def finish(
+    job: Job,
+    *,
+    job_id: str,
+    attempt: int,
+    prompt: Prompt,
+    tracker: ReasoningTracker,
+    tagger: Tagger,
+    finish_reason: FinishReason,
+    budget: Budget,
+    timing: Timing,
+    model: str,
+    warnings: list[str],
+) -> Result:
+    """The result of a decoded job. `tagger.finish()` was called before."""
+    if prompt.thinking_off and tracker.ever_thought:
+        warnings = [*warnings, "thought_while_disabled"]
+    status: Status = "cancelled" if finish_reason == "cancelled" else "done"
+    if status == "done" and not tagger.answer:
+        warnings = [*warnings, "empty_answer"]
+    return Result(
+        job_id=job_id,
+        custom_id=job.custom_id,
+        status=status,
+        finish_reason=finish_reason,
+        thinking=tagger.thinking,
+        answer=tagger.answer,
+        close_reason=_close_reason(tracker, finish_reason),
+        budget=budget,
+        usage=usage_of(prompt, tracker),
+        timing=timing,
+        model=model,
+        attempt=attempt,
+        warnings=warnings,
+        metadata=job.metadata,
+    )
+
+
+def _close_reason(tracker: ReasoningTracker, finish_reason: FinishReason) -> CloseReason:
+    """A thought that was open when the job was cancelled has no reason of its own."""
+    if tracker.in_thinking and finish_reason != "length":
+        return "none"
+    return tracker.close_reason
+
+
+def usage_of(prompt: Prompt, tracker: ReasoningTracker) -> Usage:
+    """Counts of ids; the kinds add up to every token that was committed."""
+    kinds = (tracker.thinking_tokens, tracker.answer_tokens, tracker.control_tokens)
+    return Usage(
+        prompt_tokens=len(prompt.ids),
+        thinking_tokens=kinds[0],
+        answer_tokens=kinds[1],
+        control_tokens=kinds[2],
+        completion_tokens=sum(kinds),
+    )
+
+
+def failed(job: Job | None, *, job_id: str, attempt: int, kind: str, message: str, model: str | None) -> Result:
+    """The result of a job that never ran or could not go on. `message` is cut to 4 KiB."""
+    return Result(
+        job_id=job_id,
+        custom_id=job.custom_id if job else None,
+        status="failed",
+        finish_reason="error",
+        model=model,
+        attempt=attempt,
+        error=JobError(kind, message.encode()[:4096].decode(errors="ignore")),
+        metadata=job.metadata if job else None,
+    )

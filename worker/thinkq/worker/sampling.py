@@ -1,0 +1,170 @@
+"""Sampling for all rows at once, in a number of array operations that does not grow with the rows.
+
+A row's tokens do not depend on its neighbours: its random numbers are its own (one uniform for each
+token, from its own seed), and everything else is row by row. Candidates are sorted by logit, cut by
+top-k, top-p and min-p, and the uniform picks one by the inverse of their cumulative distribution.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+
+from thinkq.client.job import Job
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How one row's tokens are chosen. Temperature 0 is greedy."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+
+    @property
+    def penalised(self) -> bool:
+        """Whether logits depend on what was written before."""
+        return bool(self.presence_penalty or self.frequency_penalty) or self.repetition_penalty != 1.0
+
+
+def sampling_of(job: Job, defaults: Mapping[str, Any]) -> Sampling:
+    """A job's sampling; what it leaves open comes from the model's generation_config."""
+    greedy = defaults.get("do_sample") is False
+
+    def option(name: str, neutral: float) -> Any:
+        own = getattr(job, name)
+        return own if own is not None else defaults.get(name, neutral)
+
+    temperature = job.temperature
+    if temperature is None:
+        # A generation_config that samples and names no temperature means 1.
+        temperature = 0.0 if greedy or not defaults.get("do_sample") else defaults.get("temperature", 1.0)
+    return Sampling(
+        temperature=temperature,
+        top_p=option("top_p", 1.0),
+        top_k=max(0, option("top_k", 0)),
+        min_p=option("min_p", 0.0),
+        presence_penalty=job.presence_penalty or 0.0,
+        frequency_penalty=job.frequency_penalty or 0.0,
+        repetition_penalty=option("repetition_penalty", 1.0),
+        logit_bias={int(token): bias for token, bias in (job.logit_bias or {}).items()},
+        seed=job.seed,
+    )
+
+
+class Sampler:
+    """The sampling of a fixed set of rows; made anew when a row joins or leaves.
+
+    Args:
+        rows: Each row's sampling and its own random numbers.
+    """
+
+    def __init__(self, rows: Sequence[tuple[Sampling, random.Random]]) -> None:
+        self._random = [source if row.temperature > 0 else None for row, source in rows]
+        self.greedy = not any(self._random)
+        if self.greedy:
+            return
+
+        def column(values: list[float]) -> mx.array:
+            return mx.array(values, mx.float32)[:, None]
+
+        settings = [row for row, _ in rows]
+        self._is_greedy = mx.array([row.temperature == 0 for row in settings])
+        self._heat = column([row.temperature or 1.0 for row in settings])
+        self._top_p = column([row.top_p for row in settings])
+        self._min_p = column([row.min_p for row in settings])
+        ks = [1 if row.temperature == 0 else row.top_k for row in settings]
+        self._widest = 0 if 0 in ks else max(ks)
+        self._top_k = mx.array([k or 2**31 - 1 for k in ks])[:, None]
+
+    def __call__(self, logits: mx.array) -> mx.array:
+        """Ids (rows,) chosen from logits (rows, vocabulary); one uniform of each row is used up."""
+        best = mx.argmax(logits, axis=-1)
+        if self.greedy:
+            return best
+        uniforms = [source.random() if source else 0.0 for source in self._random]
+        ids, kept = self._candidates(logits.astype(mx.float32) / self._heat)
+        cumulative = mx.cumsum(kept, axis=-1)
+        target = mx.array(uniforms, mx.float32)[:, None] * cumulative[:, -1:]
+        chosen = mx.argmax(cumulative > target, axis=-1)
+        return mx.where(self._is_greedy, best, mx.take_along_axis(ids, chosen[:, None], axis=-1)[:, 0])
+
+    def _candidates(self, logits: mx.array) -> tuple[mx.array, mx.array]:
+        """Ids by falling logit and their probabilities, 0 where they are cut, both (rows, candidates)."""
+        width = logits.shape[-1]
+        if self._widest and self._widest < width:
+            ids = mx.argpartition(-logits, self._widest - 1, axis=-1)[:, : self._widest]
+            logits = mx.take_along_axis(logits, ids, axis=-1)
+            order = mx.argsort(-logits, axis=-1)
+            ids = mx.take_along_axis(ids, order, axis=-1)
+        else:
+            ids = order = mx.argsort(-logits, axis=-1)
+        logits = mx.take_along_axis(logits, order, axis=-1)
+        rank = mx.arange(logits.shape[-1])[None]
+        logits = mx.where(rank < self._top_k, logits, -mx.inf)
+        probabilities = mx.softmax(logits, axis=-1, precise=True)
+        before = mx.cumsum(probabilities, axis=-1) - probabilities
+        keep = (before < self._top_p) & (probabilities >= self._min_p * probabilities[:, :1])
+        # The likeliest candidate always stays, also at top_p 0.
+        keep = keep | (rank == 0)
+        return ids, mx.where(keep, probabilities, 0)
+
+
+class Penalties:
+    """Presence, frequency and repetition penalties and logit biases, for the rows that ask for them.
+
+    Counts are kept on the device, (rows, vocabulary), and only while a row needs them.
+    """
+
+    def __init__(self, row: Sampling, prompt: Sequence[int], vocabulary: int) -> None:
+        self._counts = mx.zeros((1, vocabulary))
+        self._seen = mx.zeros((1, vocabulary), mx.bool_)
+        if row.penalised and prompt:
+            self._seen[0, mx.array(sorted(set(prompt)))] = True
+        self._bias = mx.zeros((1, vocabulary))
+        if row.logit_bias:
+            known = {token: bias for token, bias in row.logit_bias.items() if token < vocabulary}
+            self._bias[0, mx.array(list(known))] = mx.array(list(known.values()), mx.float32)
+        self._presence = mx.array([[row.presence_penalty]])
+        self._frequency = mx.array([[row.frequency_penalty]])
+        self._repetition = mx.array([[row.repetition_penalty]])
+
+    @classmethod
+    def neutral(cls, rows: int, vocabulary: int) -> Penalties:
+        """Rows that ask for nothing."""
+        penalties = cls(Sampling(), (), vocabulary)
+        penalties.keep([0] * rows)
+        return penalties
+
+    _ARRAYS = ("_counts", "_seen", "_bias", "_presence", "_frequency", "_repetition")
+
+    def extend(self, other: Penalties) -> None:
+        """Append another row."""
+        for name in self._ARRAYS:
+            setattr(self, name, mx.concatenate([getattr(self, name), getattr(other, name)]))
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Keep only these rows."""
+        for name in self._ARRAYS:
+            setattr(self, name, getattr(self, name)[mx.array(list(rows))])
+
+    def __call__(self, logits: mx.array, tokens: mx.array | None) -> mx.array:
+        """Logits (rows, vocabulary) after taking note of the tokens (rows,) just fed."""
+        if tokens is not None:
+            rows = mx.arange(tokens.shape[0])
+            self._counts = self._counts.at[rows, tokens].add(1.0)
+        logits = logits.astype(mx.float32)
+        written = self._counts > 0
+        damped = mx.where(logits > 0, logits / self._repetition, logits * self._repetition)
+        logits = mx.where(self._seen | written, damped, logits)
+        return logits - self._frequency * self._counts - self._presence * written + self._bias
