@@ -46,8 +46,10 @@ def plan(job: Job, prompt: Prompt, markers: Markers, settings: Settings, context
         fits = reserve - len(markers.transition_ids) - len(markers.end_ids) >= MIN_ANSWER_TOKENS
         transition = markers.transition_ids if fits else ()
     else:
-        transition = markers.transition_ids
-        cap = max(0, max_tokens - reserve - len(transition) - len(markers.end_ids))
+        room = max(0, max_tokens - reserve - len(markers.end_ids))
+        # A transition that would take most of a short thought's room does not fit.
+        transition = markers.transition_ids if 2 * len(markers.transition_ids) <= room else ()
+        cap = room - len(transition)
         enforced = cap if requested is None else min(requested, cap)
     if prompt.must_close:
         requested, enforced = 0, 0

@@ -44,7 +44,7 @@ class Controls:
     """The ids that the loop watches, the same for all rows.
 
     `eos` end the sequence. Of the markers only single ids can be barred without barring ordinary words.
-    `blank` tells of each id of the vocabulary whether its text is white space only.
+    `blank` tells of each id of the vocabulary whether it adds nothing that can be seen.
     """
 
     eos: tuple[int, ...]

@@ -85,11 +85,16 @@ class Engine:
             eos=tuple(sorted(loaded.eos_ids)),
             end=self._markers.end_ids,
             start=self._markers.start_ids,
-            blank=mx.array([not self._table[i].strip() for i in range(loaded.vocabulary)]),
+            blank=self._blank_ids(loaded.vocabulary),
         )
         self._waiting: deque[_Prefill] = deque()
         self._batch: Batch | None = None
         self._flight: Flight | None = None
+
+    def _blank_ids(self, vocabulary: int) -> mx.array:
+        """For each id, whether it adds nothing that can be seen: white space, or a marker."""
+        markers = {ids[0] for ids in (self._markers.start_ids, self._markers.end_ids) if len(ids) == 1}
+        return mx.array([i in markers or not self._table[i].strip() for i in range(vocabulary)])
 
     @property
     def rows(self) -> list[Row]:

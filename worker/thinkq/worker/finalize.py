@@ -21,6 +21,7 @@ def finish(
     budget: Budget,
     timing: Timing,
     model: str,
+    loop_period: int | None,
     warnings: list[str],
 ) -> Result:
     """The result of a decoded job. `tagger.finish()` was called before."""
@@ -29,6 +30,7 @@ def finish(
     status: Status = "cancelled" if finish_reason == "cancelled" else "done"
     if status == "done" and not tagger.answer:
         warnings = [*warnings, "empty_answer"]
+    close_reason = _close_reason(tracker, finish_reason)
     return Result(
         job_id=job_id,
         custom_id=job.custom_id,
@@ -36,7 +38,8 @@ def finish(
         finish_reason=finish_reason,
         thinking=tagger.thinking,
         answer=tagger.answer,
-        close_reason=_close_reason(tracker, finish_reason),
+        close_reason=close_reason,
+        loop_period=loop_period if close_reason == "loop" else None,
         budget=budget,
         usage=usage_of(prompt, tracker),
         timing=timing,

@@ -10,6 +10,7 @@ from thinkq.client.job import Job
 from thinkq.client.result import FinishReason, Result, Timing
 from thinkq.worker import finalize
 from thinkq.worker.budget import Plan
+from thinkq.worker.loop_guard import LoopGuard
 from thinkq.worker.prompt import Prompt
 from thinkq.worker.reasoning import ReasoningTracker
 from thinkq.worker.sampling import Sampling
@@ -39,9 +40,12 @@ class Row:
     first_token_at: float = 0.0
     deadline: float | None = None
     answer_limit: int | None = None
+    guard: LoopGuard | None = None
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.sampling.seed)
+        if self.job.loop_guard is not False:
+            self.guard = LoopGuard()
         if self.job.timeout is not None:
             self.deadline = self.admitted_at + self.job.timeout
 
@@ -63,6 +67,8 @@ class Row:
         tracker = self.tracker
         tracker.observe_token(committed, sampled)
         self.tagger.push(committed)
+        if self.guard is not None and tracker.kind == "thinking" and self.guard.push(committed):
+            tracker.close("loop")
         if not self.first_token_at:
             self.first_token_at = time.monotonic()
         if committed in self.eos and not tracker.in_thinking or self.tagger.stopped:
@@ -105,5 +111,6 @@ class Row:
                 decode_s=round(now - began, 3),
             ),
             model=self.model,
+            loop_period=self.guard.period if self.guard else None,
             warnings=list(self.plan.warnings),
         )
