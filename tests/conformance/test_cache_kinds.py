@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
 import pytest
 from mlx_lm.generate import generate_step
 from support.scripted import make_tokenizer
+from support.taps import run_tapped
 from support.tiny_models import TINY, tiny_model
 
 from thinkq.client.job import Job, Message
@@ -33,27 +33,6 @@ JOBS = [
 ]
 
 
-def tapped(engine: Engine, jobs: Sequence[Job]) -> list[tuple[list[int], list[int]]]:
-    """For each job: its prompt's ids, and the ids it committed."""
-    taps: list[tuple[list[int], list[int]]] = []
-    for i, job in enumerate(jobs):
-        while engine.free < 1:
-            engine.turn()
-        row = engine.add(job, job_id=str(i))
-        ids: list[int] = []
-        taps.append((row.prompt.ids, ids))
-        observe = row.observe
-        row.observe = (  # type: ignore[method-assign]  # a wire tap
-            lambda token, sampled, ids=ids, observe=observe, row=row: (
-                None if row.ended else ids.append(token),
-                observe(token, sampled),
-            )[1]
-        )
-    while engine.busy:
-        engine.turn()
-    return taps
-
-
 def gap_at(model: Any, prompt: list[int], ids: list[int], other: list[int]) -> float | None:
     """How far apart the two choices' logits are where ids first differ; None if they do not."""
     for i, (mine, its) in enumerate(zip(ids, other, strict=False)):
@@ -67,9 +46,9 @@ def gap_at(model: Any, prompt: list[int], ids: list[int], other: list[int]) -> f
 def test_rows_that_join_and_leave_write_what_they_write_alone(kind: str) -> None:
     """Eight prompts of different lengths through three rows: each leaves, and another joins, in mid-flight."""
     model, settings = tiny_model(kind), load_settings({}, home="/nonexistent")
-    together = tapped(Engine(model, make_tokenizer(), max_batch=3, settings=settings), JOBS)
+    together = run_tapped(Engine(model, make_tokenizer(), max_batch=3, settings=settings), JOBS)
     for job, (prompt, ids) in zip(JOBS, together, strict=True):
-        ((_, alone),) = tapped(Engine(model, make_tokenizer(), max_batch=1, settings=settings), [job])
+        ((_, alone),) = run_tapped(Engine(model, make_tokenizer(), max_batch=1, settings=settings), [job])
         gap = gap_at(model, prompt, alone, ids)
         assert gap is None or gap < NEAR_TIE, f"logit gap {gap}"
     assert len({token for _, ids in together for token in ids}) > 10, "the weights say too little"
@@ -85,7 +64,7 @@ def test_an_unbudgeted_row_writes_what_generate_step_writes(kind: str) -> None:
         for job in JOBS[:4]
     ]
     compared = 0
-    for prompt, ids in tapped(engine, jobs):
+    for prompt, ids in run_tapped(engine, jobs):
         steps = generate_step(mx.array(prompt), model, max_tokens=len(ids))
         theirs = [int(token) for token, _ in steps]
         # Up to the first control token: from there on the loop's rules differ from mlx-lm's on purpose.

@@ -69,11 +69,21 @@ class ScriptCache:
 
     def __init__(self, rows: list[list[int]]) -> None:
         self.rows = rows
+        self.lengths: list[int] | None = None
         self.state: list[mx.array] = []
+        self.nbytes = 0
 
     def merge(self, caches: Sequence[ScriptCache]) -> ScriptCache:
         """A batch of single rows. The lists are shared, so that a test can look at them afterwards."""
         return ScriptCache([row for cache in caches for row in cache.rows])
+
+    def prepare(self, *, lengths: list[int], right_padding: list[int]) -> None:
+        """Prompts of different lengths are about to be read, padded on the right."""
+        self.lengths = lengths
+
+    def finalize(self) -> None:
+        """They were read."""
+        self.lengths = None
 
     def extend(self, other: ScriptCache) -> None:
         """Append another's rows."""
@@ -110,9 +120,11 @@ class ScriptedModel:
     def __call__(self, ids: mx.array, cache: list[ScriptCache]) -> mx.array:
         logits = np.zeros((ids.shape[0], 1, self.args.vocab_size), np.float32)
         for i, (row, new) in enumerate(zip(cache[0].rows, ids.tolist(), strict=True)):
-            if not row:
-                self._prompts[id(row)] = len(new)  # a prompt is fed whole
-            row.extend(new)
+            first = not row
+            row.extend(new[: cache[0].lengths[i]] if cache[0].lengths else new)
+            if first:  # a prompt is read at once but for its last id, which the first turn feeds
+                self._prompts[id(row)] = len(row) + 1
+                continue
             logits[i, 0, self._token(self.second)] = 5.0
             logits[i, 0, self._token(self._next(row))] = 10.0
         return mx.array(logits)
@@ -123,7 +135,7 @@ class ScriptedModel:
 
     def written(self, row: int = 0) -> list[str]:
         """What a row was fed after its prompt, its last token included: it is fed while it is read."""
-        ids = [ids for ids in self.fed if ids][row]
+        ids = [ids for ids in self.fed if len(ids) > 1][row]
         return self.texts(ids[self._prompts[id(ids)] :])
 
     def _token(self, text: str) -> int:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import mlx.core as mx
 import pytest
 from mlx_lm.generate import generate_step
+from support.taps import run_tapped
 
 from thinkq.client.job import Job, Message
 from thinkq.client.settings import load_settings
 from thinkq.worker.demo import evaluation
 from thinkq.worker.engine import Engine
-from thinkq.worker.row import Row
 
 HARD = [job for job, _ in evaluation("hard")]
 
@@ -24,19 +24,7 @@ def engine() -> Engine:
 
 def committed(engine: Engine, jobs: Sequence[Job]) -> list[list[int]]:
     """Every token id that each job committed, in order."""
-    rows: list[Row] = []
-    tokens: dict[str, list[int]] = {}
-    for i, job in enumerate(jobs):
-        row = engine.add(job, job_id=str(i))
-        rows.append(row)
-        ids = tokens[row.job_id] = []
-        observe = row.tracker.observe_token
-        row.tracker.observe_token = (  # type: ignore[method-assign]  # a wire tap
-            lambda token, sampled=None, ids=ids, observe=observe: (ids.append(token), observe(token, sampled))[1]
-        )
-    while engine.busy:
-        engine.turn()
-    return [tokens[row.job_id] for row in rows]
+    return [ids for _, ids in run_tapped(engine, jobs)]
 
 
 def free_running(engine: Engine, job: Job, length: int) -> list[int]:

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 import redis
 import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from thinkq.client.errors import RedisUnavailable
 from thinkq.client.settings import Settings
@@ -19,6 +21,35 @@ def connect(settings: Settings) -> redis.Redis:
     """
     refuse_open(settings)
     return redis.Redis.from_url(settings.effective_redis_url, socket_timeout=None, socket_connect_timeout=5)
+
+
+def probe(settings: Settings) -> redis.Redis:
+    """A connection pool for asking what is there now: it waits 1 s at most, and asks once."""
+    refuse_open(settings)
+    return redis.Redis.from_url(
+        settings.effective_redis_url,
+        socket_timeout=1,
+        socket_connect_timeout=1,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+def address(settings: Settings) -> str:
+    """Where Redis is, as a message may say it: without the password."""
+    url = urlsplit(settings.effective_redis_url)
+    return url.path if url.scheme == "unix" else f"{url.hostname}:{url.port or 6379}"
+
+
+def unavailable(settings: Settings, error: redis.RedisError) -> RedisUnavailable:
+    """A server's error as a sentence that says what to do."""
+    if not isinstance(error, redis.ConnectionError | redis.TimeoutError):
+        return RedisUnavailable(f"the Redis at {address(settings)} refused: {error}")
+    remedy = (
+        "start it with `thinkq daemon run`"
+        if settings.embedded_redis
+        else "start it, or correct redis_url (THINKQ_REDIS_URL)"
+    )
+    return RedisUnavailable(f"no Redis answers at {address(settings)}; {remedy}")
 
 
 def refuse_open(settings: Settings) -> None:

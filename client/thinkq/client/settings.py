@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 import platformdirs
@@ -37,6 +38,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The model of jobs that name none: `demo`, a hub name, or a path."""
     max_batch: int = 16
     """Jobs decoded at once."""
+    memory_limit_gb: float | None = None
+    """Memory that model and caches may take together; null: what the device recommends."""
     max_tokens: int = 8192
     """`max_tokens` of jobs that state none."""
     answer_reserve: float = 0.25
@@ -83,7 +86,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def effective_redis_url(self) -> str:
         """`redis_url`, else the embedded server's socket as a URL."""
-        return self.redis_url or f"unix://{self.socket_path}"
+        return self.redis_url or f"unix://{quote(str(self.socket_path))}"
 
     @property
     def embedded_redis(self) -> bool:

@@ -8,7 +8,8 @@ after it has read a row's token takes effect on the very next one:
              observe y_k in each row                pure Python, no device
              y_k+1 := forced ids and closes         replaces unread samples: no sync, no lag
 
-The id that is forced is the id that the model is fed, so the cache agrees with the transcript. The raw
+A row joins with the last id of its prompt in flight, so its first token is sampled like any other. The
+id that is forced is the id that the model is fed, so the cache agrees with the transcript. The raw
 sample is kept beside the committed id: the two together say why a thought ended.
 
 Three rules need the token in flight, which the host has not read when the next one is sampled, so the
@@ -67,6 +68,8 @@ class DecodeRow(Protocol):
     """What the loop needs of a row."""
 
     tracker: ReasoningTracker
+    primed: bool
+    """The token in flight is the row's own, not the last of its prompt."""
 
     @property
     def answer_is_blank(self) -> bool:
@@ -118,14 +121,9 @@ class Batch:
         self._about_to_close = mx.array(about_to_close) if any(about_to_close) else None
         blank = [row.answer_is_blank for row in self.rows]
         self._blank = mx.array(blank) if any(blank) else None
-        barred = [[False] * len(self._controls.eos) + _barred(row, self._controls) for row in self.rows]
+        self._primed = mx.array([row.primed for row in self.rows])
+        barred = [_barred(row, self._controls) for row in self.rows]
         self._barred = mx.array(barred) if any(map(any, barred)) else None
-
-    def first(self, logits: mx.array) -> Flight:
-        """The first token of each row, from the logits after its prompt."""
-        flight = self._seam(self._sample(logits, None))
-        mx.async_eval(flight.sampled, flight.committed)
-        return flight
 
     def turn(self, flight: Flight) -> Flight:
         """Feed and read the tokens in flight, and launch the next: the pipelined turn."""
@@ -173,26 +171,23 @@ class Batch:
         logits = lm.forward(self._model, flight.committed[:, None], self.cache)
         return self._sample(logits, flight)
 
-    def _sample(self, logits: mx.array, fed: Flight | None) -> mx.array:
+    def _sample(self, logits: mx.array, fed: Flight) -> mx.array:
         if self.penalties is not None:
-            logits = self.penalties(logits, fed and fed.committed)
+            logits = self.penalties(logits, fed.committed, self._primed)
         barred = self._barred_now(fed)
         if barred is not None:
             down = mx.where(barred, -mx.inf, 0.0).astype(logits.dtype)
             logits = logits.at[:, self._watched].add(down)
         return self.sampler(logits).astype(mx.int32)
 
-    def _barred_now(self, fed: Flight | None) -> mx.array | None:
+    def _barred_now(self, fed: Flight) -> mx.array | None:
         """Which of the watched ids must not be sampled after the tokens in flight, (rows, watched)."""
-        if fed is None:
-            eos, markers = self._blank, None
-        else:
-            eos = self._blank & self._controls.blank[fed.committed] if self._blank is not None else None
-            markers = None
-            if self._about_to_close is not None:
-                closing = self._about_to_close & (fed.committed == self._controls.end[-1])
-                eos = closing if eos is None else eos | closing
-                markers = closing & (fed.sampled != fed.committed)
+        eos = self._blank & self._controls.blank[fed.committed] if self._blank is not None else None
+        markers = None
+        if self._about_to_close is not None:
+            closing = self._about_to_close & (fed.committed == self._controls.end[-1])
+            eos = closing if eos is None else eos | closing
+            markers = closing & (fed.sampled != fed.committed)
         if eos is None:
             return self._barred
         columns = [eos] * len(self._controls.eos)
@@ -230,16 +225,16 @@ class Batch:
         return mx.where(mask, mx.array(ids, mx.int32), committed)
 
 
-def _steer(row: DecodeRow) -> tuple[bool, int, bool, bool]:
+def _steer(row: DecodeRow) -> tuple[bool, int, bool, bool, bool]:
     """What decides the steering arrays of a row; they are rebuilt only when it changes."""
     tracker = row.tracker
-    return tracker.in_thinking, tracker.pending, tracker.start_is_barred, row.answer_is_blank
+    return tracker.in_thinking, tracker.pending, tracker.start_is_barred, row.answer_is_blank, row.primed
 
 
 def _barred(row: DecodeRow, controls: Controls) -> list[bool]:
-    """For each single-id marker, start first: whether it must not be sampled."""
+    """For each watched id, whether it must not be sampled, as far as the host can see."""
     tracker = row.tracker
-    bars = []
+    bars = [row.answer_is_blank and not row.primed] * len(controls.eos)
     if len(controls.start) == 1:
         bars.append(tracker.start_is_barred)
     if len(controls.end) == 1:

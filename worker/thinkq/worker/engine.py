@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -23,24 +22,22 @@ from thinkq.client.result import FinishReason, Result
 from thinkq.client.settings import Settings, load_settings
 from thinkq.worker import budget, families, finalize, lm
 from thinkq.worker.decode import Batch, Controls, Flight
+from thinkq.worker.prefill import Prefill, Room
 from thinkq.worker.prompt import PromptBuilder
 from thinkq.worker.reasoning import ReasoningTracker
 from thinkq.worker.row import Row
-from thinkq.worker.sampling import Penalties, Sampler, Sampling, sampling_of
+from thinkq.worker.sampling import Penalties, Sampler, sampling_of
 from thinkq.worker.tagger import Sink, Tagger
 from thinkq.worker.tokens import TokenBytes
 
 PREFILL_STEP = 2048
-"""Prompt tokens that are prefilled between two turns of the running rows."""
+"""Prompt tokens that are read at once when no row is running."""
 
+PREFILL_STEP_BETWEEN = 512
+"""Prompt tokens that are read between two turns of running rows."""
 
-@dataclass(eq=False)
-class _Prefill:
-    """A row whose prompt is being read: `done` ids are in the cache."""
-
-    row: Row
-    cache: lm.Cache
-    done: int = 0
+TIDY_TURNS = 512
+"""Turns after which MLX's cache of free buffers is given back."""
 
 
 class Engine:
@@ -87,7 +84,11 @@ class Engine:
             start=self._markers.start_ids,
             blank=self._blank_ids(loaded.vocabulary),
         )
-        self._waiting: deque[_Prefill] = deque()
+        limit = self.settings.memory_limit_gb
+        total = lm.memory_limit() if limit is None else int(limit * 1e9)
+        self._room = Room(lm.kv_cost(self.model), total - mx.get_active_memory())
+        self._prefill = Prefill(self.model, batches=self.batches, room=self._room)
+        self._turns = 0
         self._batch: Batch | None = None
         self._flight: Flight | None = None
 
@@ -104,12 +105,12 @@ class Engine:
     @property
     def free(self) -> int:
         """How many jobs can be added now."""
-        return self.max_batch - len(self.rows) - len(self._waiting)
+        return self.max_batch - len(self.rows) - len(self._prefill)
 
     @property
     def busy(self) -> bool:
         """Whether any job is in flight."""
-        return bool(self._waiting) or self._batch is not None
+        return len(self._prefill) > 0 or self._batch is not None
 
     def run(self, jobs: Sequence[Job]) -> list[Result]:
         """Decode all jobs and return their results in the order given. A job that cannot run fails alone."""
@@ -159,7 +160,7 @@ class Engine:
             model=self.name,
             queued_s=queued_s,
         )
-        self._waiting.append(_Prefill(row, lm.new_cache(self.model)))
+        self._prefill.add(row)
         return row
 
     def cancel(self, row: Row, reason: FinishReason = "cancelled") -> None:
@@ -168,70 +169,65 @@ class Engine:
             row.ended = reason
 
     def turn(self) -> list[Row]:
-        """Prefill some of what waits, decode one token of every row, and return the rows that ended."""
-        self._prefill()
+        """Read some of the prompts that wait, decode one token of every row, return the rows that ended."""
+        self._admit()
         now = time.monotonic()
         for row in self.rows:
             row.check_deadline(now)
         if self._batch is not None and self._flight is not None:
             step = self._batch.turn if self._pipelined else self._batch.plain_turn
             self._flight = step(self._flight)
-        return self._release()
+        ended = self._release()
+        self._turns += 1
+        if self._turns % TIDY_TURNS == 0 or not self.busy:
+            mx.clear_cache()
+        return ended
 
-    def _prefill(self) -> None:
-        """Read up to PREFILL_STEP prompt tokens; rows whose prompt is read join the batch."""
-        left = PREFILL_STEP
-        while self._waiting and left > 0:
-            work = self._waiting[0]
-            if work.row.ended is not None:
-                return
-            ids = work.row.prompt.ids[work.done : work.done + left]
-            left -= len(ids)
-            logits = lm.forward(self.model, mx.array(ids)[None], work.cache)
-            work.done += len(ids)
-            if work.done < len(work.row.prompt.ids):
-                mx.eval(lm.state(work.cache))
-            else:
-                self._waiting.popleft()
-                self._join(work, logits)
-
-    def _join(self, work: _Prefill, logits: mx.array) -> None:
-        row = work.row
-        cache = lm.as_batch(work.cache) if self.batches else work.cache
-        vocabulary = logits.shape[-1]
-        penalties = None
-        if row.sampling.penalised or row.sampling.logit_bias:
-            penalties = Penalties(row.sampling, row.prompt.ids, vocabulary)
-        joining = Batch(self.model, self._controls, [row], cache, Sampler([(row.sampling, row.random)]), penalties)
-        flight = joining.first(logits)
-        row.prefilled_at = time.monotonic()
+    def _admit(self) -> None:
+        """Let rows whose prompts are read join the batch."""
+        running = self.rows
+        group = self._prefill.step(running, PREFILL_STEP_BETWEEN if running else PREFILL_STEP)
+        if group is None:
+            return
+        vocabulary = self._loaded.vocabulary
+        joining = Batch(self.model, self._controls, group.rows, group.cache, Sampler([]), self._penalties(group.rows))
+        last = mx.array([row.prompt.ids[-1] for row in group.rows], mx.int32)
+        flight = Flight(last, last)
+        now = time.monotonic()
+        for row in group.rows:
+            row.prefilled_at = now
         if self._batch is None or self._flight is None:
             self._batch, self._flight = joining, flight
-            return
-        self._flight = self._batch.join(self._flight, joining, flight, vocabulary)
+        else:
+            self._flight = self._batch.join(self._flight, joining, flight, vocabulary)
         self._refresh(self._batch)
+
+    def _penalties(self, rows: Sequence[Row]) -> Penalties | None:
+        if not any(row.sampling.changes_logits for row in rows):
+            return None
+        vocabulary = self._loaded.vocabulary
+        first, *others = (Penalties(row.sampling, row.prompt.ids, vocabulary) for row in rows)
+        for other in others:
+            first.extend(other)
+        return first
 
     def _release(self) -> list[Row]:
         """Take the rows that have ended out of the batch, and make their results."""
-        ended = [work.row for work in self._waiting if work.row.ended is not None]
-        self._waiting = deque(work for work in self._waiting if work.row.ended is None)
-        if self._batch is not None and self._flight is not None:
-            stay = [i for i, row in enumerate(self.rows) if row.ended is None]
-            if len(stay) < len(self.rows):
-                ended += [row for row in self.rows if row.ended is not None]
-                self._drop_all_but(stay)
+        ended = self._prefill.take_ended()
+        rows = self.rows
+        stay = [i for i, row in enumerate(rows) if row.ended is None]
+        if self._batch is not None and self._flight is not None and len(stay) < len(rows):
+            ended += [row for row in rows if row.ended is not None]
+            if not stay:
+                self._batch = self._flight = None
+            else:
+                self._flight = self._batch.keep(self._flight, stay)
+                if not any(row.sampling.changes_logits for row in self.rows):
+                    self._batch.penalties = None
+                self._refresh(self._batch)
         for row in ended:
             row.finish()
         return ended
-
-    def _drop_all_but(self, stay: list[int]) -> None:
-        if self._batch is None or self._flight is None or not stay:
-            self._batch = self._flight = None
-            return
-        self._flight = self._batch.keep(self._flight, stay)
-        if not any(row.sampling.penalised or row.sampling.logit_bias for row in self.rows):
-            self._batch.penalties = None
-        self._refresh(self._batch)
 
     def _refresh(self, batch: Batch) -> None:
         batch.sampler = Sampler([(row.sampling, row.random) for row in self.rows])

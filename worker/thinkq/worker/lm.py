@@ -8,6 +8,7 @@ caches have `filter(indices)` and `extend(other)`; `model(ids, cache=...)` retur
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,9 +111,9 @@ def can_batch(cache: Cache) -> bool:
     return all(hasattr(layer, "merge") for layer in cache)
 
 
-def as_batch(cache: Cache) -> Cache:
-    """A batch of one row, to which others can be joined."""
-    return [layer.merge([layer]) for layer in cache]
+def as_batch(caches: Sequence[Cache]) -> Cache:
+    """A batch of these rows, to which others can be joined."""
+    return [layers[0].merge(list(layers)) for layers in zip(*caches, strict=True)]
 
 
 def join(batch: Cache, other: Cache) -> None:
@@ -127,12 +128,66 @@ def keep(batch: Cache, rows: Sequence[int]) -> None:
         layer.filter(list(rows))
 
 
-def state(cache: Cache) -> list[Any]:
-    """The arrays of a cache, for mx.eval."""
-    return [layer.state for layer in cache]
-
-
 def forward(model: Any, ids: mx.array, cache: Cache) -> mx.array:
     """Logits after the last id of each row, (rows, vocabulary), from ids (rows, length)."""
     logits: mx.array = model(ids, cache=cache)
     return logits[:, -1, :]
+
+
+def read(model: Any, prompts: Sequence[Sequence[int]], cache: Cache) -> None:
+    """Put ids into the cache, a list for each row, padded on the right to one length; waits for it."""
+    longest = max(map(len, prompts))
+    padding = [longest - len(ids) for ids in prompts]
+    if any(padding):
+        for layer in cache:
+            layer.prepare(lengths=[len(ids) for ids in prompts], right_padding=padding)
+    if longest:
+        # The logits are never computed: nothing asks for them.
+        model(mx.array([[*ids, *[0] * pad] for ids, pad in zip(prompts, padding, strict=True)]), cache=cache)
+    if any(padding):
+        for layer in cache:
+            layer.finalize()
+    mx.eval([layer.state for layer in cache])
+
+
+@dataclass(frozen=True)
+class KVCost:
+    """Bytes that one row's cache takes, as a function of its tokens.
+
+    `fixed` bytes whatever its length, and for each kind of layer bytes a token up to so many tokens.
+    """
+
+    fixed: int
+    layers: tuple[tuple[int, float], ...]
+
+    def bytes(self, tokens: int) -> int:
+        """For a row of so many tokens; caches grow in steps of 256."""
+        steps = -(-tokens // 256) * 256
+        return self.fixed + sum(int(each * min(steps, most)) for each, most in self.layers)
+
+
+def kv_cost(model: Any) -> KVCost:
+    """Measured on a cache that holds one token."""
+    cache = new_cache(model)
+    read(model, [[0]], cache)
+    fixed, layers = 0, []
+    for layer in _flat(cache):
+        keys = getattr(layer, "keys", None)
+        if isinstance(keys, mx.array) and keys.ndim == 4:
+            each = layer.nbytes // keys.shape[2]
+            layers.append((each, getattr(layer, "max_size", None) or float("inf")))
+        else:
+            fixed += layer.nbytes
+    return KVCost(fixed, tuple(layers))
+
+
+def _flat(cache: Sequence[Any]) -> list[Any]:
+    return [each for layer in cache for each in (_flat(layer.caches) if hasattr(layer, "caches") else [layer])]
+
+
+def memory_limit() -> int:
+    """Bytes that the device should hold at most: Metal's own recommendation, else three quarters of memory."""
+    info = mx.device_info()
+    if recommended := info.get("max_recommended_working_set_size"):
+        return int(recommended)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4

@@ -32,6 +32,8 @@ class Row:
     eos: frozenset[int]
     model: str
     queued_s: float = 0.0
+    primed: bool = False
+    """Its first own token is in flight; before, that is the last id of its prompt."""
     result: Result | None = None
     ended: FinishReason | None = None
     random: random.Random = field(init=False)
@@ -50,6 +52,11 @@ class Row:
             self.deadline = self.admitted_at + self.job.timeout
 
     @property
+    def longest(self) -> int:
+        """Tokens of its cache when it has written all it may."""
+        return len(self.prompt.ids) + self.plan.max_tokens
+
+    @property
     def completion_tokens(self) -> int:
         """Tokens committed so far, of all kinds."""
         tracker = self.tracker
@@ -62,7 +69,8 @@ class Row:
 
     def observe(self, committed: int, sampled: int) -> None:
         """Take in a token that was read; sets `ended` when it was the row's last."""
-        if self.ended is not None:
+        if self.ended is not None or not self.primed:
+            self.primed = True
             return
         tracker = self.tracker
         tracker.observe_token(committed, sampled)

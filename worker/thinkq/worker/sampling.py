@@ -32,6 +32,11 @@ class Sampling:
     seed: int | None = None
 
     @property
+    def changes_logits(self) -> bool:
+        """Whether anything is done to the logits before they are sampled."""
+        return self.penalised or bool(self.logit_bias)
+
+    @property
     def penalised(self) -> bool:
         """Whether logits depend on what was written before."""
         return bool(self.presence_penalty or self.frequency_penalty) or self.repetition_penalty != 1.0
@@ -158,11 +163,13 @@ class Penalties:
         for name in self._ARRAYS:
             setattr(self, name, getattr(self, name)[mx.array(list(rows))])
 
-    def __call__(self, logits: mx.array, tokens: mx.array | None) -> mx.array:
-        """Logits (rows, vocabulary) after taking note of the tokens (rows,) just fed."""
-        if tokens is not None:
-            rows = mx.arange(tokens.shape[0])
-            self._counts = self._counts.at[rows, tokens].add(1.0)
+    def __call__(self, logits: mx.array, tokens: mx.array, own: mx.array) -> mx.array:
+        """Logits (rows, vocabulary) after taking note of the tokens (rows,) just fed.
+
+        `own` (rows,) is false where the token is the last of a prompt, which counts as read, not written.
+        """
+        rows = mx.arange(tokens.shape[0])
+        self._counts = self._counts.at[rows, tokens].add(own.astype(mx.float32))
         logits = logits.astype(mx.float32)
         written = self._counts > 0
         damped = mx.where(logits > 0, logits / self._repetition, logits * self._repetition)
