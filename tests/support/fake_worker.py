@@ -53,7 +53,7 @@ def die_after(point: str) -> None:
 def main(step: float, point: str | None) -> None:
     """Run the worker until it is told to stop."""
     logging.basicConfig(level=logging.INFO)
-    logging.getLogger("rq").setLevel(logging.WARNING)
+    logging.getLogger("rq.worker").setLevel(logging.WARNING)
     if point:
         die_after(point)
     settings = load_settings()

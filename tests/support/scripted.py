@@ -38,10 +38,15 @@ Script = Callable[[list[str]], str]
 """What the model wants to write next, given what it was fed since its prompt."""
 
 
-def make_tokenizer(template: str | None = TEMPLATE, specials: Sequence[str] = SPECIALS) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer without merges: one token for each byte and each control token."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
+def make_tokenizer(
+    template: str | None = TEMPLATE,
+    specials: Sequence[str] = SPECIALS,
+    words: Sequence[str] = (),
+) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer without merges: a token for each byte, each control token, each of `words`."""
+    pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *words]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in specials])
@@ -150,10 +155,15 @@ class ScriptedModel:
 
 
 def scripted_engine(
-    *scripts: Script, template: str | None = TEMPLATE, settings: Settings | None = None, **options: Any
+    *scripts: Script,
+    template: str | None = TEMPLATE,
+    specials: Sequence[str] = SPECIALS,
+    words: Sequence[str] = (),
+    settings: Settings | None = None,
+    **options: Any,
 ) -> Engine:
     """An engine over a scripted model; job `ask(i)` runs script i."""
-    tokenizer = make_tokenizer(template)
+    tokenizer = make_tokenizer(template, specials, words)
     model = ScriptedModel(tokenizer, scripts)
     return Engine(model, tokenizer, settings=settings or load_settings({}, home="/nonexistent"), **options)
 

@@ -51,6 +51,10 @@ class NotFound(ThinkqError):
     """No such job or batch."""
 
 
+class ResultTimeout(ThinkqError, TimeoutError):
+    """The job has not ended in the time that was given. It goes on."""
+
+
 class RedisUnavailable(ThinkqError):
     """The Redis server cannot be reached, or refuses to be used."""
 

@@ -270,13 +270,14 @@ def invalid(error: msgspec.ValidationError) -> InvalidJob:
     path = text.rpartition(" - at `$")[2].removesuffix("`").lstrip(".") if " - at `$" in text else ""
     field = path.partition("[")[0].partition(".")[0]
     if "unknown field" in text:
-        name = text.partition("unknown field `")[2].partition("`")[0]
+        name = text.partition("unknown field `")[2].partition("`")[0][:64]
         known = (Message if path.startswith("messages") else Job).__struct_fields__
         return InvalidJob(f"unknown_field:{name}", f"unknown field `{name}`{nearest(name, known)}")
     if "missing required field" in text:
         name = text.partition("required field `")[2].partition("`")[0]
         return InvalidJob(f"missing_field:{name}", f"missing field `{name}`" + (f" in {path}" if path else ""))
-    reason = text.partition(" - at ")[0]
+    # msgspec repeats a wrong enum value, which may be anything, a misplaced prompt too.
+    reason = text.partition(" - at ")[0].partition(" '")[0]
     return InvalidJob(f"bad_type:{field or 'line'}", f"{path or 'the line'}: {reason[0].lower()}{reason[1:]}"[:1024])
 
 
@@ -291,8 +292,15 @@ _decoder = msgspec.json.Decoder(Job)
 
 
 def encode_job(job: Job) -> bytes:
-    """A job as canonical JSON: fields in the order of the struct, defaults left out."""
-    return _encoder.encode(job)
+    """A job as canonical JSON: fields in the order of the struct, defaults left out.
+
+    Raises InvalidJob for text that is not Unicode.
+    """
+    try:
+        return _encoder.encode(job)
+    except UnicodeEncodeError:
+        reason = "a text holds a lone surrogate, which is no character; remove it"
+        raise InvalidJob("bad_encoding", reason) from None
 
 
 def decode_job(data: bytes) -> Job:

@@ -12,14 +12,15 @@ A row joins with the last id of its prompt in flight, so its first token is samp
 id that is forced is the id that the model is fed, so the cache agrees with the transcript. The raw
 sample is kept beside the committed id: the two together say why a thought ended.
 
-Three rules need the token in flight, which the host has not read when the next one is sampled, so the
-device works them out: while a row thinks, an end of sequence is committed as the end marker; as long as
-an answer is blank, it cannot be sampled; and after a close that was not the model's own, no marker can.
+Ids that must not be sampled (the end of sequence while an answer is blank, markers after a forced close)
+are barred in the logits. Where reading y_k changes what is barred, y_k+1 is sampled once more from the
+same logits with the same random numbers, before anybody has read it. One rule needs y_k+1 itself and is
+left to the device: an end of sequence sampled by a row that thinks is committed as its end marker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,7 +28,7 @@ import mlx.core as mx
 
 from thinkq.worker import lm
 from thinkq.worker.reasoning import ReasoningTracker
-from thinkq.worker.sampling import Penalties
+from thinkq.worker.sampling import Penalties, Sampler
 
 
 @dataclass(frozen=True)
@@ -42,43 +43,52 @@ class Flight:
 
 @dataclass(frozen=True)
 class Controls:
-    """The ids that the loop watches, the same for all rows.
+    """The ids that the loop watches, the same for all rows: those that end a sequence, and the markers.
 
-    `eos` end the sequence. Of the markers only single ids can be barred without barring ordinary words.
-    `blank` tells of each id of the vocabulary whether it adds nothing that can be seen.
+    A marker of several ids has ordinary words among them, so only its start can be barred: at the second
+    id, and only behind the first.
     """
 
     eos: tuple[int, ...]
-    end: tuple[int, ...]
     start: tuple[int, ...]
-    blank: mx.array
+    end: tuple[int, ...]
 
     @property
-    def ids(self) -> list[int]:
-        """Every id whose logit may be put down: eos first, then single-id markers."""
-        return [*self.eos, *self.markers]
+    def watched(self) -> list[int]:
+        """Every id that may be barred."""
+        return [*self.eos, *self.start[:2][-1:], *(self.end if len(self.end) == 1 else ())]
 
-    @property
-    def markers(self) -> list[int]:
-        """The single-id markers."""
-        return [ids[0] for ids in (self.start, self.end) if len(ids) == 1]
+    def closing_table(self, vocabulary: int) -> mx.array:
+        """For each id what a row that thinks commits in its place: ends of sequence begin the end marker."""
+        table = mx.arange(vocabulary, dtype=mx.uint32)
+        if self.end and self.eos:
+            table[mx.array(self.eos)] = self.end[0]
+        return table
 
 
 class DecodeRow(Protocol):
     """What the loop needs of a row."""
 
     tracker: ReasoningTracker
-    primed: bool
-    """The token in flight is the row's own, not the last of its prompt."""
 
     @property
     def answer_is_blank(self) -> bool:
-        """The row is past its thinking and has written nothing but white space since."""
+        """The row is past its thinking and has written nothing that can be seen since."""
         ...
 
     def observe(self, committed: int, sampled: int) -> None:
         """Take in a token that was read."""
         ...
+
+
+@dataclass(frozen=True)
+class _Steering:
+    """What the host's knowledge of all rows means for the next token; rebuilt only when that changes."""
+
+    thinking: mx.array | bool
+    """(rows,) or one answer for all: an end of sequence is a close."""
+    barred: mx.array | None
+    """(rows, watched) to add to the logits; None where nothing is barred."""
 
 
 class Batch:
@@ -87,8 +97,9 @@ class Batch:
     Args:
         model: An mlx-lm model.
         controls: The ids to watch.
+        closing: `controls.closing_table` of the model's vocabulary.
         rows: The rows, in the order of the cache's first axis.
-        cache: Their prompts, prefilled.
+        cache: Their prompts, all but the last id of each.
         sampler: Chooses from logits (rows, vocabulary).
         penalties: Changes logits first, where a row asks for it.
     """
@@ -97,56 +108,58 @@ class Batch:
         self,
         model: Any,
         controls: Controls,
+        closing: mx.array,
         rows: Sequence[DecodeRow],
         cache: lm.Cache,
-        sampler: Callable[[mx.array], mx.array],
+        sampler: Sampler,
         penalties: Penalties | None = None,
     ) -> None:
         self.rows, self.cache = list(rows), cache
         self.sampler, self.penalties = sampler, penalties
-        self._model, self._controls = model, controls
-        self._eos = mx.array(controls.eos, mx.int32)[None]
-        self._watched = mx.array(controls.ids, mx.int32)
-        self.refresh()
+        self._model, self._controls, self._closing = model, controls, closing
+        self._watched = mx.array(controls.watched, mx.int32)
+        self._known: list[tuple[bool, ...]] = []
+        self._steering = _Steering(False, None)
+        self.steer()
 
-    def refresh(self) -> None:
-        """Bring the steering arrays up to date with the rows' trackers. Needed after any change of rows."""
-        self._state = [_steer(row) for row in self.rows]
-        trackers = [row.tracker for row in self.rows]
-        thinking = [tracker.in_thinking and tracker.close_id is not None for tracker in trackers]
-        self._thinking = mx.array(thinking) if any(thinking) else None
-        self._close = mx.array([tracker.close_id or 0 for tracker in trackers], mx.int32)
-        end = self._controls.end
-        about_to_close = [on and tracker.pending == len(end) - 1 for on, tracker in zip(thinking, trackers, strict=True)]
-        self._about_to_close = mx.array(about_to_close) if any(about_to_close) else None
-        blank = [row.answer_is_blank for row in self.rows]
-        self._blank = mx.array(blank) if any(blank) else None
-        self._primed = mx.array([row.primed for row in self.rows])
-        barred = [_barred(row, self._controls) for row in self.rows]
-        self._barred = mx.array(barred) if any(map(any, barred)) else None
+    def steer(self) -> bool:
+        """Bring the steering up to date with the rows; whether what is barred has changed."""
+        known = [_known(row) for row in self.rows]
+        if known == self._known:
+            return False
+        self._known = known
+        thinking = [row.tracker.in_thinking and row.tracker.close_id is not None for row in self.rows]
+        mixed = any(thinking) and not all(thinking)
+        bars = [_bars(row, self._controls) for row in self.rows]
+        before = self._steering.barred
+        self._steering = _Steering(
+            thinking=mx.array(thinking) if mixed else all(thinking),
+            barred=mx.where(mx.array(bars), -mx.inf, 0.0) if any(map(any, bars)) else None,
+        )
+        return before is not None or self._steering.barred is not None
 
     def turn(self, flight: Flight) -> Flight:
         """Feed and read the tokens in flight, and launch the next: the pipelined turn."""
-        sampled = self._launch(flight)
+        logits, uniforms = self._launch(flight)
+        sampled = self._choose(logits, uniforms)
         mx.async_eval(sampled)
         self._read(flight)
-        after = self._seam(sampled)
-        if after.committed is not sampled:
-            mx.async_eval(after.committed)
+        after = self._seam(logits, uniforms, sampled)
+        mx.async_eval(after.sampled, after.committed)
         return after
 
     def plain_turn(self, flight: Flight) -> Flight:
         """The unpipelined twin: the same tokens, with nothing running while the host thinks."""
-        mx.eval(flight.sampled, flight.committed)
-        sampled = self._launch(flight)
-        mx.eval(sampled)
         self._read(flight)
-        after = self._seam(sampled)
-        mx.eval(after.committed)
+        logits, uniforms = self._launch(flight)
+        sampled = self._choose(logits, uniforms)
+        mx.eval(sampled)
+        after = self._seam(logits, uniforms, sampled)
+        mx.eval(after.sampled, after.committed)
         return after
 
     def join(self, flight: Flight, other: Batch, its: Flight, vocabulary: int) -> Flight:
-        """Take in another batch's rows, behind one's own; `refresh` is to follow."""
+        """Take in another batch's rows, behind one's own; a new sampler is to follow."""
         if self.penalties is not None or other.penalties is not None:
             mine = self.penalties or Penalties.neutral(len(self.rows), vocabulary)
             mine.extend(other.penalties or Penalties.neutral(len(other.rows), vocabulary))
@@ -159,7 +172,7 @@ class Batch:
         )
 
     def keep(self, flight: Flight, rows: Sequence[int]) -> Flight:
-        """Drop all other rows; `refresh` is to follow."""
+        """Drop all other rows; a new sampler is to follow."""
         self.rows = [self.rows[i] for i in rows]
         lm.keep(self.cache, rows)
         if self.penalties is not None:
@@ -167,33 +180,17 @@ class Batch:
         index = mx.array(list(rows))
         return Flight(flight.sampled[index], flight.committed[index])
 
-    def _launch(self, flight: Flight) -> mx.array:
+    def _launch(self, flight: Flight) -> tuple[mx.array, mx.array | None]:
+        """Logits after the tokens in flight, and the random numbers to sample from them."""
         logits = lm.forward(self._model, flight.committed[:, None], self.cache)
-        return self._sample(logits, flight)
-
-    def _sample(self, logits: mx.array, fed: Flight) -> mx.array:
         if self.penalties is not None:
-            logits = self.penalties(logits, fed.committed, self._primed)
-        barred = self._barred_now(fed)
-        if barred is not None:
-            down = mx.where(barred, -mx.inf, 0.0).astype(logits.dtype)
-            logits = logits.at[:, self._watched].add(down)
-        return self.sampler(logits).astype(mx.int32)
+            logits = self.penalties(logits, flight.committed)
+        return logits, self.sampler.draw()
 
-    def _barred_now(self, fed: Flight) -> mx.array | None:
-        """Which of the watched ids must not be sampled after the tokens in flight, (rows, watched)."""
-        eos = self._blank & self._controls.blank[fed.committed] if self._blank is not None else None
-        markers = None
-        if self._about_to_close is not None:
-            closing = self._about_to_close & (fed.committed == self._controls.end[-1])
-            eos = closing if eos is None else eos | closing
-            markers = closing & (fed.sampled != fed.committed)
-        if eos is None:
-            return self._barred
-        columns = [eos] * len(self._controls.eos)
-        columns += [mx.zeros_like(eos) if markers is None else markers] * len(self._controls.markers)
-        now = mx.stack(columns, axis=1)
-        return now if self._barred is None else now | self._barred
+    def _choose(self, logits: mx.array, uniforms: mx.array | None) -> mx.array:
+        if self._steering.barred is not None:
+            logits = logits.at[:, self._watched].add(self._steering.barred.astype(logits.dtype))
+        return self.sampler(logits, uniforms)
 
     def _read(self, flight: Flight) -> None:
         committed = flight.committed.tolist()
@@ -201,41 +198,44 @@ class Batch:
         for row, token, choice in zip(self.rows, committed, sampled, strict=True):
             row.observe(token, choice)
 
-    def _seam(self, sampled: mx.array) -> Flight:
+    def _seam(self, logits: mx.array, uniforms: mx.array | None, sampled: mx.array) -> Flight:
         """What is committed in place of the samples that nobody has read."""
-        if [_steer(row) for row in self.rows] != self._state:
-            self.refresh()
+        if self.steer():
+            sampled = self._choose(logits, uniforms)
         committed = sampled
-        if self._thinking is not None:
-            ended = mx.any(sampled[:, None] == self._eos, axis=-1) & self._thinking
-            committed = mx.where(ended, self._close, sampled)
+        thinking = self._steering.thinking
+        if thinking is not False:
+            committed = self._closing[sampled]
+            if thinking is not True:
+                committed = mx.where(thinking, committed, sampled)
         forced = [row.tracker.should_force_think_end() for row in self.rows]
-        if any(forced):
+        if any(forced) or (len(self._controls.end) > 1 and any(row.tracker.pending for row in self.rows)):
             committed = self._force(sampled, committed, forced)
         return Flight(sampled, committed)
 
     def _force(self, sampled: mx.array, committed: mx.array, forced: list[bool]) -> mx.array:
+        """Put in the ids that must come; finish markers that are begun where the sequence would end."""
         trackers = [row.tracker for row in self.rows]
+        close = mx.array([tracker.close_id or 0 for tracker in trackers], mx.uint32)
+        begun = mx.array([tracker.in_thinking and tracker.pending > 0 for tracker in trackers])
+        committed = mx.where(begun & (committed != sampled), close, committed)
         ids = [tracker.forced_token_id() if on else 0 for tracker, on in zip(trackers, forced, strict=True)]
-        mask = mx.array(forced)
-        if any(tracker.in_transition for tracker in trackers):
-            # A transition gives way to an end marker that the model has sampled itself.
-            yields = mx.array([tracker.in_transition for tracker in trackers])
-            mask = mask & ~(yields & (sampled == self._close))
-        return mx.where(mask, mx.array(ids, mx.int32), committed)
+        # A transition gives way to an end marker that the model has sampled itself.
+        gives_way = mx.array([tracker.in_transition for tracker in trackers]) & (sampled == close)
+        return mx.where(mx.array(forced) & ~gives_way, mx.array(ids, mx.uint32), committed)
 
 
-def _steer(row: DecodeRow) -> tuple[bool, int, bool, bool, bool]:
-    """What decides the steering arrays of a row; they are rebuilt only when it changes."""
+def _known(row: DecodeRow) -> tuple[bool, ...]:
+    """What the steering of a row depends on."""
     tracker = row.tracker
-    return tracker.in_thinking, tracker.pending, tracker.start_is_barred, row.answer_is_blank, row.primed
+    return tracker.in_thinking, tracker.start_is_barred, tracker.forced_close, row.answer_is_blank
 
 
-def _barred(row: DecodeRow, controls: Controls) -> list[bool]:
-    """For each watched id, whether it must not be sampled, as far as the host can see."""
+def _bars(row: DecodeRow, controls: Controls) -> list[bool]:
+    """For each watched id, whether it must not be sampled."""
     tracker = row.tracker
-    bars = [row.answer_is_blank and not row.primed] * len(controls.eos)
-    if len(controls.start) == 1:
+    bars = [row.answer_is_blank] * len(controls.eos)
+    if controls.start:
         bars.append(tracker.start_is_barred)
     if len(controls.end) == 1:
         bars.append(tracker.forced_close and not tracker.in_thinking)

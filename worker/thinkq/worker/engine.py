@@ -24,10 +24,10 @@ from thinkq.worker import budget, families, finalize, lm
 from thinkq.worker.decode import Batch, Controls, Flight
 from thinkq.worker.prefill import Prefill, Room
 from thinkq.worker.prompt import PromptBuilder
-from thinkq.worker.reasoning import ReasoningTracker
 from thinkq.worker.row import Row
 from thinkq.worker.sampling import Penalties, Sampler, sampling_of
-from thinkq.worker.tagger import Sink, Tagger
+from thinkq.worker.splitter import Splitter
+from thinkq.worker.tagger import Sink
 from thinkq.worker.tokens import TokenBytes
 
 PREFILL_STEP = 2048
@@ -78,12 +78,11 @@ class Engine:
         self._table = TokenBytes(loaded.hf_tokenizer)
         self._markers = families.resolve(loaded.hf_tokenizer, loaded.model_type, self.settings.thinking_transition)
         self._prompts = PromptBuilder(loaded.hf_tokenizer, self._markers)
+        self._splitter = Splitter(loaded.tokenizer, self._table, self._markers, sorted(loaded.eos_ids))
         self._controls = Controls(
-            eos=tuple(sorted(loaded.eos_ids)),
-            end=self._markers.end_ids,
-            start=self._markers.start_ids,
-            blank=self._blank_ids(loaded.vocabulary),
+            eos=tuple(sorted(loaded.eos_ids)), start=self._markers.start_ids, end=self._markers.end_ids
         )
+        self._closing = self._controls.closing_table(loaded.vocabulary)
         limit = self.settings.memory_limit_gb
         total = lm.memory_limit() if limit is None else int(limit * 1e9)
         self._room = Room(lm.kv_cost(self.model), total - mx.get_active_memory())
@@ -91,11 +90,6 @@ class Engine:
         self._turns = 0
         self._batch: Batch | None = None
         self._flight: Flight | None = None
-
-    def _blank_ids(self, vocabulary: int) -> mx.array:
-        """For each id, whether it adds nothing that can be seen: white space, or a marker."""
-        markers = {ids[0] for ids in (self._markers.start_ids, self._markers.end_ids) if len(ids) == 1}
-        return mx.array([i in markers or not self._table[i].strip() for i in range(vocabulary)])
 
     @property
     def rows(self) -> list[Row]:
@@ -138,15 +132,7 @@ class Engine:
         """
         prompt = self._prompts.build(job)
         plan = budget.plan(job, prompt, self._markers, self.settings, self._loaded.context)
-        tracker = ReasoningTracker(
-            prompt.starts_in_thinking,
-            plan.budget.enforced,
-            self._markers.end_ids,
-            self._markers.start_ids,
-            plan.transition_ids,
-            eos_ids=self._controls.eos,
-        )
-        tagger = Tagger(self._table, tracker, job.stop_strings, sink, job.include_reasoning is not False)
+        tracker, tagger = self._splitter.start(job, prompt, plan, sink)
         row = Row(
             job_id=job_id,
             job=job,
@@ -190,8 +176,10 @@ class Engine:
         if group is None:
             return
         vocabulary = self._loaded.vocabulary
-        joining = Batch(self.model, self._controls, group.rows, group.cache, Sampler([]), self._penalties(group.rows))
-        last = mx.array([row.prompt.ids[-1] for row in group.rows], mx.int32)
+        joining = Batch(
+            self.model, self._controls, self._closing, group.rows, group.cache, Sampler([]), self._penalties(group.rows)
+        )
+        last = mx.array([row.prompt.ids[-1] for row in group.rows], mx.uint32)
         flight = Flight(last, last)
         now = time.monotonic()
         for row in group.rows:
@@ -200,7 +188,7 @@ class Engine:
             self._batch, self._flight = joining, flight
         else:
             self._flight = self._batch.join(self._flight, joining, flight, vocabulary)
-        self._refresh(self._batch)
+        self._resample(self._batch)
 
     def _penalties(self, rows: Sequence[Row]) -> Penalties | None:
         if not any(row.sampling.changes_logits for row in rows):
@@ -224,11 +212,11 @@ class Engine:
                 self._flight = self._batch.keep(self._flight, stay)
                 if not any(row.sampling.changes_logits for row in self.rows):
                     self._batch.penalties = None
-                self._refresh(self._batch)
+                self._resample(self._batch)
         for row in ended:
             row.finish()
         return ended
 
-    def _refresh(self, batch: Batch) -> None:
+    def _resample(self, batch: Batch) -> None:
         batch.sampler = Sampler([(row.sampling, row.random) for row in self.rows])
-        batch.refresh()
+        batch.steer()

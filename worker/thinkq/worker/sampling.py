@@ -92,16 +92,20 @@ class Sampler:
         self._widest = 0 if 0 in ks else max(ks)
         self._top_k = mx.array([k or 2**31 - 1 for k in ks])[:, None]
 
-    def __call__(self, logits: mx.array) -> mx.array:
-        """Ids (rows,) chosen from logits (rows, vocabulary); one uniform of each row is used up."""
-        best = mx.argmax(logits, axis=-1)
+    def draw(self) -> mx.array | None:
+        """One random number of each row, (rows,), for one token; None where all rows are greedy."""
         if self.greedy:
+            return None
+        return mx.array([source.random() if source else 0.0 for source in self._random], mx.float32)
+
+    def __call__(self, logits: mx.array, uniforms: mx.array | None) -> mx.array:
+        """Ids (rows,) chosen from logits (rows, vocabulary) with the numbers that were drawn."""
+        best = mx.argmax(logits, axis=-1)
+        if uniforms is None:
             return best
-        uniforms = [source.random() if source else 0.0 for source in self._random]
         ids, kept = self._candidates(logits.astype(mx.float32) / self._heat)
         cumulative = mx.cumsum(kept, axis=-1)
-        target = mx.array(uniforms, mx.float32)[:, None] * cumulative[:, -1:]
-        chosen = mx.argmax(cumulative > target, axis=-1)
+        chosen = mx.argmax(cumulative > uniforms[:, None] * cumulative[:, -1:], axis=-1)
         return mx.where(self._is_greedy, best, mx.take_along_axis(ids, chosen[:, None], axis=-1)[:, 0])
 
     def _candidates(self, logits: mx.array) -> tuple[mx.array, mx.array]:
@@ -133,6 +137,7 @@ class Penalties:
 
     def __init__(self, row: Sampling, prompt: Sequence[int], vocabulary: int) -> None:
         self._counts = mx.zeros((1, vocabulary))
+        self._own = mx.zeros((1,))
         self._seen = mx.zeros((1, vocabulary), mx.bool_)
         if row.penalised and prompt:
             self._seen[0, mx.array(sorted(set(prompt)))] = True
@@ -151,7 +156,7 @@ class Penalties:
         penalties.keep([0] * rows)
         return penalties
 
-    _ARRAYS = ("_counts", "_seen", "_bias", "_presence", "_frequency", "_repetition")
+    _ARRAYS = ("_own", "_counts", "_seen", "_bias", "_presence", "_frequency", "_repetition")
 
     def extend(self, other: Penalties) -> None:
         """Append another row."""
@@ -163,13 +168,12 @@ class Penalties:
         for name in self._ARRAYS:
             setattr(self, name, getattr(self, name)[mx.array(list(rows))])
 
-    def __call__(self, logits: mx.array, tokens: mx.array, own: mx.array) -> mx.array:
-        """Logits (rows, vocabulary) after taking note of the tokens (rows,) just fed.
-
-        `own` (rows,) is false where the token is the last of a prompt, which counts as read, not written.
-        """
+    def __call__(self, logits: mx.array, tokens: mx.array) -> mx.array:
+        """Logits (rows, vocabulary) after taking note of the tokens (rows,) just fed."""
         rows = mx.arange(tokens.shape[0])
-        self._counts = self._counts.at[rows, tokens].add(own.astype(mx.float32))
+        # The first token that a row feeds is the last of its prompt: it was read, not written.
+        self._counts = self._counts.at[rows, tokens].add(self._own)
+        self._own = mx.ones_like(self._own)
         logits = logits.astype(mx.float32)
         written = self._counts > 0
         damped = mx.where(logits > 0, logits / self._repetition, logits * self._repetition)

@@ -1,0 +1,48 @@
+"""`thinkq results`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from thinkq.client.cli.options import format_option
+from thinkq.client.client import Client
+from thinkq.client.rows import Format, encode_row, stored_rows
+from thinkq.client.settings import load_settings
+
+
+@click.command()
+@click.argument("batch")
+@click.option("-o", "output", metavar="OUT", help="A file; default: stdout.")
+@format_option
+def results(batch: str, output: str | None, form: Format) -> None:
+    """Write the results of a batch that are there, in input order.
+
+    \b
+    Example:
+      thinkq results b5d41402abc4 --format openai -o answers.jsonl
+    """
+    with Client(settings=load_settings()) as client:
+        ids = client.batch(batch).job_ids
+        if output is None:
+            written = _write(client, ids, form, sys.stdout.buffer)
+        else:
+            temporary = Path(f"{output}.tmp")
+            with temporary.open("wb") as file:
+                written = _write(client, ids, form, file)
+            temporary.replace(output)
+    if written < len(ids):
+        click.echo(f"{len(ids) - written} of {len(ids)} jobs have not ended yet", err=True)
+
+
+def _write(client: Client, ids: list[str], form: Format, file: BinaryIO) -> int:
+    written = 0
+    with client.reaching():
+        for row in stored_rows(client.connection, ids):
+            file.write(encode_row(row, form))
+            written += 1
+    file.flush()
+    return written

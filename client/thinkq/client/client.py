@@ -1,0 +1,172 @@
+"""The Python interface: submit jobs, follow them, take their results."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+from msgspec.structs import replace
+
+from thinkq.client import batches, stream
+from thinkq.client.batches import BatchStatus
+from thinkq.client.connection import connect, unavailable
+from thinkq.client.errors import InvalidBatch, InvalidJob, LineError, ResultTimeout
+from thinkq.client.events import Event
+from thinkq.client.job import Job, convert_job
+from thinkq.client.keys import Priority
+from thinkq.client.queue import JobQueue, batch_id
+from thinkq.client.result import Result
+from thinkq.client.settings import Settings, load_settings
+
+
+class Batch:
+    """A batch in the queue, by its id."""
+
+    def __init__(self, client: Client, id: str, job_ids: list[str]) -> None:
+        self._client = client
+        self.id = id
+        self.job_ids = job_ids
+        """In input order."""
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.id}: {len(self.job_ids)} jobs>"
+
+    def status(self) -> BatchStatus:
+        """The counts now."""
+        with self._client.reaching():
+            return batches.status(self._client.connection, self.id)
+
+    def results(self) -> Iterator[Result]:
+        """The results that are there, in input order."""
+        return batches.results(self._client.connection, self.job_ids)
+
+    def completed(self, idle: Callable[[], None] = stream.nothing) -> Iterator[Result]:
+        """Every result once, as the jobs end; those that are there come first.
+
+        `idle` is called at each quiet second and ends the waiting by raising.
+        """
+        return stream.completed(self._client.connection, self.id, self.job_ids, idle)
+
+
+class Client:
+    """A client of the queue at `url`, else at the Redis of the settings.
+
+    Raises RedisUnavailable, from every method, when the server cannot be reached.
+    """
+
+    def __init__(self, url: str | None = None, settings: Settings | None = None) -> None:
+        settings = settings or load_settings()
+        self.settings = settings if url is None else replace(settings, redis_url=url)
+        self.connection = connect(self.settings)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.connection.close()
+
+    def submit(
+        self,
+        jobs: Iterable[Job | Mapping[str, Any]],
+        *,
+        name: str = "",
+        priority: Priority | None = None,
+        again: bool = False,
+        durable: bool = True,
+    ) -> Batch:
+        """Queue jobs as one batch. The same jobs make the same batch, which is not run twice.
+
+        `priority` is that of jobs that state none. `again` makes a new batch of jobs that were
+        submitted before. `durable` waits until the server has the jobs on its disk (1 s at most
+        where it syncs each second). Raises InvalidBatch, which lists every bad job; then none
+        is queued.
+        """
+        checked = _checked(jobs, priority)
+        return self.submit_lines(checked, name=name, again=again, durable=durable)
+
+    def submit_lines(
+        self,
+        jobs: Mapping[int, Job],
+        *,
+        name: str = "",
+        again: bool = False,
+        durable: bool = True,
+    ) -> Batch:
+        """As `submit`, for jobs that have the numbers (from 1) of the lines they were read from."""
+        batch = batch_id(jobs, secrets.token_hex(8) if again else "")
+        with self.reaching():
+            queue = JobQueue(self.connection, self.settings.retention_s)
+            queue.submit(batch, jobs, name=name)
+            if durable:
+                queue.wait_durable()
+        return self.batch(batch)
+
+    def batch(self, id: str) -> Batch:
+        """A batch that was submitted. Raises NotFound."""
+        with self.reaching():
+            return Batch(self, id, batches.job_ids(self.connection, id))
+
+    def follow(
+        self, job_id: str, after: str = stream.BEGINNING, idle: Callable[[], None] = stream.nothing
+    ) -> Iterator[Event]:
+        """The job's events as they come, from the beginning or after the `id` of one, up to `done`.
+
+        `restart` says: drop what you have. `idle` as in `Batch.completed`. Raises NotFound.
+        """
+        return stream.follow(self.connection, job_id, after, idle)
+
+    def result(self, job_id: str, timeout: float | None = None) -> Result:
+        """The job's result, waiting for its end.
+
+        Raises NotFound, and ResultTimeout after `timeout` seconds (looked at once a second).
+        """
+        with self.reaching():
+            found = batches.find_result(self.connection, job_id)
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while found is None:
+                _wait(self.follow(job_id, idle=lambda: _check(job_id, deadline)), job_id, deadline)
+                found = batches.find_result(self.connection, job_id)
+            return found
+
+    @contextmanager
+    def reaching(self) -> Iterator[None]:
+        """Turn errors of the server into RedisUnavailable."""
+        try:
+            yield
+        except redis.RedisError as error:
+            raise unavailable(self.settings, error) from error
+
+
+def _check(job_id: str, deadline: float | None) -> None:
+    if deadline is not None and time.monotonic() > deadline:
+        raise ResultTimeout(f"job {job_id} has not ended yet; it goes on, ask again later")
+
+
+def _wait(events: Iterator[Event], job_id: str, deadline: float | None) -> None:
+    for _ in events:
+        _check(job_id, deadline)
+
+
+def _checked(jobs: Iterable[Job | Mapping[str, Any]], priority: Priority | None) -> dict[int, Job]:
+    checked: dict[int, Job] = {}
+    errors: list[LineError] = []
+    for line, given in enumerate(jobs, start=1):
+        try:
+            job = given if isinstance(given, Job) else convert_job(given)
+            # Checked anew: a Job may have been changed since it was made.
+            checked[line] = replace(job, priority=job.priority or priority)
+        except InvalidJob as error:
+            errors.append(LineError(line, error.code, str(error)))
+    if errors:
+        raise InvalidBatch(f"nothing was queued: {errors[0]}", errors)
+    if not checked:
+        raise InvalidBatch("nothing was queued: there are no jobs", [])
+    return checked

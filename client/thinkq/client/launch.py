@@ -1,0 +1,131 @@
+"""Start what is not running, for as long as one command needs it.
+
+The daemon that is started watches its standard input: when this process ends, however it ends, the
+pipe closes and the daemon stops itself and its children.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import redis
+
+from thinkq.client import locks, workers
+from thinkq.client.connection import ping, probe, unavailable
+from thinkq.client.errors import ThinkqError
+from thinkq.client.settings import Settings
+
+COMMAND: Final = (sys.executable, "-m", "thinkq.daemon", "run", "--until-eof")
+
+START_S: Final = 30.0
+STOP_S: Final = 15.0
+POLL_S: Final = 0.05
+
+Check = Callable[[], None]
+"""Raises ThinkqError once what was started has died."""
+
+
+@contextmanager
+def running(settings: Settings, model: str | None = None) -> Iterator[Check]:
+    """Start a daemon if none serves these settings; it ends with the context.
+
+    `model` is the one that a worker started here loads; None: that of the settings. Raises
+    ThinkqError if the daemon does not come up, and RedisUnavailable if a Redis that is not ours
+    does not answer.
+    """
+    if _served(settings):
+        _wait_for_redis(settings, nothing)
+        yield nothing
+        return
+    daemon = _Daemon(settings, model)
+    try:
+        _wait_for_redis(settings, daemon.check)
+        yield daemon.check
+    finally:
+        daemon.close()
+
+
+def nothing() -> None:
+    """The check of what was not started here."""
+
+
+def _served(settings: Settings) -> bool:
+    """Whether a worker, or a daemon that will keep one, is there already."""
+    with probe(settings) as connection:
+        if settings.embedded_redis:
+            if locks.holder(settings.daemon_lock) is not None:
+                return True
+            return ping(connection) and locks.holder(settings.worker_lock) is not None
+        try:
+            return workers.registered(connection)
+        except redis.RedisError as error:
+            raise unavailable(settings, error) from None
+
+
+def _wait_for_redis(settings: Settings, check: Check) -> None:
+    deadline = time.monotonic() + START_S
+    with probe(settings) as connection:
+        while not ping(connection):
+            check()
+            if time.monotonic() > deadline:
+                raise ThinkqError(
+                    f"the daemon has not brought up Redis in {START_S:.0f} s; "
+                    f"see {settings.logs_path}"
+                )
+            time.sleep(POLL_S)
+
+
+class _Daemon:
+    """A daemon in a process group of its own: Ctrl-C reaches us only, and we end it in order."""
+
+    def __init__(self, settings: Settings, model: str | None) -> None:
+        self._log = settings.logs_path / "daemon.log"
+        self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                COMMAND,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=_environment(settings, model),
+                process_group=0,
+            )
+
+    def check(self) -> None:
+        """Raise ThinkqError if the daemon has ended."""
+        code = self._process.poll()
+        if code is not None:
+            raise ThinkqError(
+                f"the daemon ended with code {code}: {_last_line(self._log)} (more in {self._log})"
+            )
+
+    def close(self) -> None:
+        """Ask the daemon to end, and wait for it."""
+        if self._process.stdin:
+            self._process.stdin.close()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _environment(settings: Settings, model: str | None) -> dict[str, str]:
+    environment = os.environ | {"THINKQ_HOME": settings.home}
+    if settings.redis_url:
+        environment["THINKQ_REDIS_URL"] = settings.redis_url
+    if model:
+        environment["THINKQ_MODEL"] = model
+    return environment
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1][:500] if lines else "it said nothing"
