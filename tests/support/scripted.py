@@ -1,8 +1,8 @@
 """A model that follows a script, for tests of the decode loop that know every token beforehand.
 
-Its vocabulary is the 256 bytes, so that a letter is a token, and the control tokens of ChatML. It takes
-part in the real loop: a real tokenizer, real arrays, a cache that joins, filters and remembers what it
-was fed.
+Its vocabulary is the 256 bytes, so that a letter is a token, and the control tokens of ChatML. It
+takes part in the real loop: a real tokenizer, real arrays, a cache that joins, filters and
+remembers what it was fed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ SPECIALS = ("<|im_end|>", "<|im_start|>", "<think>", "</think>", "<tool_call>", 
 EOS, CLOSE, OPEN = "<|im_end|>", "</think>", "<think>"
 
 TEMPLATE = (
-    "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endfor %}"
+    "{%- for m in messages %}"
+    "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+    "{%- endfor %}"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
     "{%- if enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}"
     "{%- else %}{{ '<think>\n' }}{%- endif %}{%- endif %}"
@@ -43,20 +45,30 @@ def make_tokenizer(
     specials: Sequence[str] = SPECIALS,
     words: Sequence[str] = (),
 ) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer without merges: a token for each byte, each control token, each of `words`."""
+    """A byte-level tokenizer without merges.
+
+    It has a token for each byte, each control token, and each of `words`.
+    """
     pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *words]
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in specials])
+    tokenizer.add_special_tokens(
+        [AddedToken(text, special=True, normalized=False) for text in specials]
+    )
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=EOS)
     fast.chat_template = template
     return fast
 
 
-def natural(thinking: Sequence[str], answer: Sequence[str], after_close: Sequence[str] | None = None) -> Script:
-    """Thinks as scripted (the last token for ever), closes only if the script does, then answers, then ends."""
+def natural(
+    thinking: Sequence[str], answer: Sequence[str], after_close: Sequence[str] | None = None
+) -> Script:
+    """Thinks as scripted, the last token for ever; behind a close it answers, then ends.
+
+    It closes only if the script does.
+    """
     answer = list(answer if after_close is None else after_close)
 
     def script(fed: list[str]) -> str:
@@ -79,7 +91,10 @@ class ScriptCache:
         self.nbytes = 0
 
     def merge(self, caches: Sequence[ScriptCache]) -> ScriptCache:
-        """A batch of single rows. The lists are shared, so that a test can look at them afterwards."""
+        """A batch of single rows.
+
+        The lists are shared, so that a test can look at them afterwards.
+        """
         return ScriptCache([row for cache in caches for row in cache.rows])
 
     def prepare(self, *, lengths: list[int], right_padding: list[int]) -> None:
@@ -102,11 +117,14 @@ class ScriptCache:
 class ScriptedModel:
     """Writes what its scripts say. A prompt's last user character picks the script: `0`, `1`, ...
 
-    `fed` holds, for every row that was ever prefilled, the ids it was fed, prompt included. The script's
-    choice has logit 10 and every second choice (`second`) logit 5, so that a barred id has a successor.
+    `fed` holds, for every row that was ever prefilled, the ids it was fed, prompt included. The
+    script's choice has logit 10 and every second choice (`second`) logit 5, so that a barred id has
+    a successor.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, scripts: Sequence[Script], second: str = "x") -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerFast, scripts: Sequence[Script], second: str = "x"
+    ) -> None:
         self.tokenizer, self.scripts, self.second = tokenizer, list(scripts), second
         self.args = SimpleNamespace(
             model_type="scripted", vocab_size=len(tokenizer), max_position_embeddings=100_000
@@ -124,7 +142,8 @@ class ScriptedModel:
 
     def __call__(self, ids: mx.array, cache: list[ScriptCache]) -> mx.array:
         logits = np.zeros((ids.shape[0], 1, self.args.vocab_size), np.float32)
-        for i, (row, new) in enumerate(zip(cache[0].rows, ids.tolist(), strict=True)):
+        fed: list[list[int]] = ids.tolist()  # type: ignore[assignment]  # a list for each row
+        for i, (row, new) in enumerate(zip(cache[0].rows, fed, strict=True)):
             first = not row
             row.extend(new[: cache[0].lengths[i]] if cache[0].lengths else new)
             if first:  # a prompt is read at once but for its last id, which the first turn feeds
@@ -136,12 +155,19 @@ class ScriptedModel:
 
     def texts(self, ids: Sequence[int]) -> list[str]:
         """Tokens as their texts."""
-        return [self._texts.get(i) or self._texts.setdefault(i, self.tokenizer.decode([i])) for i in ids]
+        return [self._texts.get(i) or self._texts.setdefault(i, self._text(i)) for i in ids]
 
     def written(self, row: int = 0) -> list[str]:
-        """What a row was fed after its prompt, its last token included: it is fed while it is read."""
+        """What a row was fed after its prompt.
+
+        Its last token is included: it is fed while it is read.
+        """
         ids = [ids for ids in self.fed if len(ids) > 1][row]
         return self.texts(ids[self._prompts[id(ids)] :])
+
+    def _text(self, token: int) -> str:
+        text: str = self.tokenizer.decode([token])  # type: ignore[assignment]  # one list, one text
+        return text
 
     def _token(self, text: str) -> int:
         if text not in self._ids:
@@ -150,7 +176,7 @@ class ScriptedModel:
 
     def _next(self, row: list[int]) -> str:
         end_of_user = row.index(self._token(EOS))
-        script = self.scripts[int(self.tokenizer.decode([row[end_of_user - 1]]))]
+        script = self.scripts[int(self._text(row[end_of_user - 1]))]
         return script(self.texts(row[self._prompts[id(row)] :]))
 
 
@@ -165,7 +191,9 @@ def scripted_engine(
     """An engine over a scripted model; job `ask(i)` runs script i."""
     tokenizer = make_tokenizer(template, specials, words)
     model = ScriptedModel(tokenizer, scripts)
-    return Engine(model, tokenizer, settings=settings or load_settings({}, home="/nonexistent"), **options)
+    return Engine(
+        model, tokenizer, settings=settings or load_settings({}, home="/nonexistent"), **options
+    )
 
 
 def ask(script: int = 0, **options: Any) -> Job:

@@ -23,7 +23,10 @@ def tap(row: Row) -> list[int]:
 
 
 def run_tapped(engine: Engine, jobs: Sequence[Job]) -> list[tuple[list[int], list[int]]]:
-    """Run jobs, letting each in as a row gets free; for each its prompt's ids and those it committed."""
+    """Run jobs, letting each in as a row gets free.
+
+    Returns for each job its prompt's ids and those it committed.
+    """
     taps: list[tuple[list[int], list[int]]] = []
     for i, job in enumerate(jobs):
         while engine.free < 1:

@@ -49,9 +49,15 @@ def _qwen3_5() -> Any:
         "linear_conv_kernel_dim": 4,
         "full_attention_interval": 4,
         "tie_word_embeddings": False,
-        "rope_parameters": {"type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.25},
+        "rope_parameters": {
+            "type": "default",
+            "rope_theta": 10_000.0,
+            "partial_rotary_factor": 0.25,
+        },
     }
-    return qwen3_5.Model(qwen3_5.ModelArgs.from_dict({"model_type": "qwen3_5", "text_config": text}))
+    return qwen3_5.Model(
+        qwen3_5.ModelArgs.from_dict({"model_type": "qwen3_5", "text_config": text})
+    )
 
 
 def _gemma3() -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.scripted import CLOSE, EOS, OPEN, UNOPENED_TEMPLATE, ask, natural, scripted_engine
 
+from support.scripted import CLOSE, EOS, OPEN, UNOPENED_TEMPLATE, ask, natural, scripted_engine
 from thinkq.client.errors import InvalidJob
 from thinkq.client.settings import load_settings
 
@@ -62,7 +62,8 @@ def test_bu_05_a_spent_budget_cannot_be_opened_again() -> None:
 def test_bu_05_a_block_opened_again_is_charged_to_what_is_left() -> None:
     def script(fed: list[str]) -> str:
         if fed.count(CLOSE) < 2:
-            return ["A", CLOSE, "p", OPEN, *"BCDEFG"][len(fed)]
+            wants: list[str] = ["A", CLOSE, "p", OPEN, *"BCDEFG"]
+            return wants[len(fed)]
         return "q" if fed[-1] == CLOSE else EOS
 
     engine = scripted_engine(script)
@@ -109,9 +110,15 @@ def test_bu_09_a_stated_budget_that_leaves_no_answer_is_refused(max_tokens: int)
 
 
 def test_bu_09_with_only_one_stated_the_budget_is_lowered_and_the_result_says_so() -> None:
-    engine = scripted_engine(FOREVER, settings=load_settings({}, home="/nonexistent", max_tokens=40))
+    engine = scripted_engine(
+        FOREVER, settings=load_settings({}, home="/nonexistent", max_tokens=40)
+    )
     both, budget_only, limit_only = engine.run(
-        [ask(thinking_token_budget=5, max_tokens=21), ask(thinking_token_budget=100), ask(max_tokens=8)]
+        [
+            ask(thinking_token_budget=5, max_tokens=21),
+            ask(thinking_token_budget=100),
+            ask(max_tokens=8),
+        ]
     )
     assert (both.budget.requested, both.budget.enforced) == (5, 5)
     assert (budget_only.budget.requested, budget_only.budget.enforced) == (100, 29)
@@ -138,7 +145,9 @@ def test_bu_15_usage_adds_up() -> None:
 def test_bu_18_the_rendered_tail_decides_the_start_state() -> None:
     script = natural(["5", "6", EOS], [*"56", EOS])
     (unopened,) = scripted_engine(script, template=UNOPENED_TEMPLATE).run([ask()])
-    closed, opened = scripted_engine(script).run([ask(enable_thinking=False), ask(enable_thinking=True)])
+    closed, opened = scripted_engine(script).run(
+        [ask(enable_thinking=False), ask(enable_thinking=True)]
+    )
     assert [(r.thinking, r.answer) for r in (unopened, closed, opened)] == [
         (None, "56"),
         (None, "56"),
@@ -159,10 +168,14 @@ def test_sp_26_literal_tags_in_an_answer_are_text() -> None:
     script = natural([*text, EOS], [])
     pieces: list[tuple[str, bool]] = []
     engine = scripted_engine(script)
-    engine.add(ask(enable_thinking=False), job_id="j", sink=lambda text, side: pieces.append((text, side)))
+    engine.add(
+        ask(enable_thinking=False), job_id="j", sink=lambda text, side: pieces.append((text, side))
+    )
     ended = [row for _ in range(200) for row in engine.turn()]
-    assert ended[0].result is not None and ended[0].result.answer == text
-    assert "".join(text for text, _ in pieces) == text and not any(side for _, side in pieces)
+    assert ended[0].result is not None
+    assert ended[0].result.answer == text
+    assert "".join(text for text, _ in pieces) == text
+    assert not any(side for _, side in pieces)
 
 
 def test_sp_29_literal_tags_in_thinking_do_not_split() -> None:
@@ -179,6 +192,8 @@ def test_forced_close_cuts_a_character_and_nothing_else() -> None:
     tokens = [engine.tokenizer.convert_tokens_to_ids(piece) for piece in bytes_of_fire]
     model = engine.model
     plain = model._token
-    model._token = lambda text: dict(zip(bytes_of_fire, tokens, strict=True)).get(text) or plain(text)
+    model._token = lambda text: (
+        dict(zip(bytes_of_fire, tokens, strict=True)).get(text) or plain(text)
+    )
     (result,) = engine.run([ask(thinking_token_budget=3, max_tokens=50)])
     assert (result.thinking, result.answer) == ("A�", "XY")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import mlx.core as mx
 import pytest
 from mlx_lm.generate import generate_step
-from support.taps import run_tapped
 
+from support.taps import run_tapped
 from thinkq.client.job import Job, Message
 from thinkq.client.settings import load_settings
 from thinkq.worker.demo import evaluation
@@ -41,6 +41,11 @@ def free_running(engine: Engine, job: Job, length: int) -> list[int]:
     return ids
 
 
+def thinks_on(engine: Engine, job: Job) -> bool:
+    """Whether the free run is still thinking after 40 tokens."""
+    return len(free_running(engine, job, 40)) == 40
+
+
 def with_budget(job: Job, budget: int | None, max_tokens: int = 120) -> Job:
     return Job(messages=list(job.messages), thinking_token_budget=budget, max_tokens=max_tokens)
 
@@ -58,17 +63,22 @@ def test_greedy_without_a_budget_gives_the_tokens_of_generate_step(engine: Engin
 
 
 @pytest.mark.parametrize("budget", [0, 1, 2, 17])
-def test_budget_n_gives_exactly_n_thinking_tokens_of_the_free_run(engine: Engine, budget: int) -> None:
+def test_budget_n_gives_exactly_n_thinking_tokens_of_the_free_run(
+    engine: Engine, budget: int
+) -> None:
     (close,) = engine.tokenizer.encode("</think>", add_special_tokens=False)
-    jobs = HARD[:4]
+    jobs = [job for job in HARD[:12] if thinks_on(engine, job)][:4]
+    assert len(jobs) == 4
     results = engine.run([with_budget(job, budget) for job in jobs])
     tokens = committed(engine, [with_budget(job, budget) for job in jobs])
     for job, result, ids in zip(jobs, results, tokens, strict=True):
         free = free_running(engine, job, 40)
         assert ids[:budget] == free[:budget]
-        assert ids[budget] == close and ids.count(close) == 1
+        assert ids[budget] == close
+        assert ids.count(close) == 1
         assert result.usage.thinking_tokens == budget
-        assert result.close_reason == "budget" and result.answer
+        assert result.close_reason == "budget"
+        assert result.answer
 
 
 def test_the_stream_equals_the_result(engine: Engine) -> None:
@@ -84,20 +94,26 @@ def test_the_stream_equals_the_result(engine: Engine) -> None:
     assert "".join(text for text, side in pieces if not side) == result.answer
 
 
-def test_without_include_reasoning_thinking_is_decoded_but_neither_kept_nor_sent(engine: Engine) -> None:
+def test_without_include_reasoning_thinking_is_decoded_but_neither_kept_nor_sent(
+    engine: Engine,
+) -> None:
     sides: list[bool] = []
     job = Job(messages=[Message(role="user", content="What is 47 + 58?")], include_reasoning=False)
     row = engine.add(job, job_id="j", sink=lambda text, side: sides.append(side))
     while engine.busy:
         engine.turn()
     assert row.result is not None
-    assert row.result.thinking is None and row.result.answer and row.result.usage.thinking_tokens > 0
+    assert row.result.thinking is None
+    assert row.result.answer
+    assert row.result.usage.thinking_tokens > 0
     assert not any(sides)
 
 
 def test_a_seeded_row_does_not_depend_on_its_neighbours(engine: Engine) -> None:
     seeded = Job(messages=HARD[0].messages, temperature=1.0, seed=7, max_tokens=60)
-    others = [Job(messages=job.messages, temperature=0.7, max_tokens=60, top_k=5) for job in HARD[1:8]]
+    others = [
+        Job(messages=job.messages, temperature=0.7, max_tokens=60, top_k=5) for job in HARD[1:8]
+    ]
     (alone,) = engine.run([seeded])
     together = engine.run([*others[:3], seeded, *others[3:]])[3]
     assert (alone.thinking, alone.answer) == (together.thinking, together.answer)
@@ -107,7 +123,8 @@ def test_a_prompt_longer_than_the_context_fails_alone_with_the_numbers(engine: E
     long = Job(messages=[Message(role="user", content="9" * 5000)])
     short = Job(messages=[Message(role="user", content="What is 4 + 5?")])
     failed, done = engine.run([long, short])
-    assert failed.error is not None and failed.error.kind == "context_length_exceeded"
+    assert failed.error is not None
+    assert failed.error.kind == "context_length_exceeded"
     assert "4096" in failed.error.message
     assert done.status == "done"
 

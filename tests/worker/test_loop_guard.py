@@ -62,7 +62,9 @@ def test_a_loop_whose_parts_repeat_among_themselves_is_convicted() -> None:
     assert convicted_at(tokens) == obviously(tokens) is not None
 
 
-@given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=6), st.data())
+@given(
+    st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=6), st.data()
+)
 def test_the_guard_agrees_with_the_definition(words: list[list[int]], data: st.DataObject) -> None:
     """On texts of few words and many repetitions, where near-loops abound."""
     tokens: list[int] = []

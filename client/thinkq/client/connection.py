@@ -17,10 +17,13 @@ from thinkq.client.settings import Settings
 def connect(settings: Settings) -> redis.Redis:
     """A connection pool, not yet connected. Text fields are decoded by their readers.
 
-    The socket time-out is off: redis-py's default of 5 s would break a blocking read that lasts longer.
+    The socket time-out is off: redis-py's default of 5 s would break a blocking read that lasts
+    longer.
     """
     refuse_open(settings)
-    return redis.Redis.from_url(settings.effective_redis_url, socket_timeout=None, socket_connect_timeout=5)
+    return redis.Redis.from_url(
+        settings.effective_redis_url, socket_timeout=None, socket_connect_timeout=5
+    )
 
 
 def probe(settings: Settings) -> redis.Redis:

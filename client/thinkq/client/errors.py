@@ -10,8 +10,8 @@ class ThinkqError(Exception):
 class InvalidJob(ThinkqError):
     """A job that cannot run as it is written.
 
-    `code` is a short stable name of the fault, such as `bad_type:custom_id` or `unsupported:stream`.
-    The text names the field and the reason and never repeats the prompt.
+    `code` is a short stable name of the fault, such as `bad_type:custom_id` or
+    `unsupported:stream`. The text names the field and the reason and never repeats the prompt.
     """
 
     def __init__(self, code: str, message: str) -> None:

@@ -13,8 +13,8 @@ EventType = Literal["start", "delta", "restart", "done"]
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """One stream entry.
 
-    `start` opens an attempt, `restart` says: drop what you have, a new attempt begins, `delta` carries
-    text, `done` ends the stream and carries the result as JSON without its long texts.
+    `start` opens an attempt, `restart` says: drop what you have, a new attempt begins, `delta`
+    carries text, `done` ends the stream and carries the result as JSON without its long texts.
     """
 
     type: EventType

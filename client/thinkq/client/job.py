@@ -32,7 +32,10 @@ MIN_ANSWER_TOKENS: Final = 16
 
 
 class Message(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One chat message. Lists of text parts are joined; an assistant's old thinking may be given."""
+    """One chat message.
+
+    Lists of text parts are joined; an assistant's old thinking may be given.
+    """
 
     role: Role
     content: str | list[dict[str, Any]] | None = None
@@ -60,14 +63,20 @@ class Message(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_f
 def _part_text(part: dict[str, Any]) -> str:
     kind = part.get("type")
     if kind != "text":
-        raise InvalidJob(f"unsupported:{kind}", f"a content part of type {str(kind)[:40]!r} is not supported; only text is")
+        raise InvalidJob(
+            f"unsupported:{kind}",
+            f"a content part of type {str(kind)[:40]!r} is not supported; only text is",
+        )
     if not isinstance(part.get("text"), str):
         raise InvalidJob("bad_type:content", "a text part needs a string in `text`")
     return str(part["text"])
 
 
 class Job(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One chat job. `null` is the default of every option. See docs/jobs.md for the meaning of each field."""
+    """One chat job. `null` is the default of every option.
+
+    See docs/jobs.md for the meaning of each field.
+    """
 
     messages: list[Message]
     model: str | None = None
@@ -109,7 +118,9 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_field
         for name, kind, expected in _PLAIN:
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
-                raise InvalidJob(f"bad_type:{name}", f"{name} must be {expected}, not {_shown(value)}")
+                raise InvalidJob(
+                    f"bad_type:{name}", f"{name} must be {expected}, not {_shown(value)}"
+                )
         _check_choices(self)
         _check_combinations(self)
 
@@ -194,7 +205,9 @@ def _check_number(name: str, value: Any, kind: type, low: float | None, high: fl
 
 def _check_choices(job: Job) -> None:
     if job.reasoning_effort is not None and job.reasoning_effort not in EFFORTS:
-        raise InvalidJob("bad_value:reasoning_effort", f"reasoning_effort must be one of {', '.join(EFFORTS)}")
+        raise InvalidJob(
+            "bad_value:reasoning_effort", f"reasoning_effort must be one of {', '.join(EFFORTS)}"
+        )
     if job.priority not in (None, "high", "normal", "low"):
         raise InvalidJob("bad_value:priority", "priority must be high, normal or low")
     if job.custom_id == "":
@@ -202,48 +215,70 @@ def _check_choices(job: Job) -> None:
     if job.stop is not None:
         strings = job.stop_strings
         if not all(isinstance(text, str) and text for text in strings):
-            raise InvalidJob("bad_value:stop", "stop must be a string or a list of strings, none of them empty")
+            raise InvalidJob(
+                "bad_value:stop", "stop must be a string or a list of strings, none of them empty"
+            )
     for token, bias in (job.logit_bias or {}).items():
         if not str(token).isdecimal():
             raise InvalidJob("bad_value:logit_bias", "the keys of logit_bias must be token ids")
         _check_number("logit_bias", bias, float, -100, 100)
     if job.repetition_penalty == 0:
-        raise InvalidJob("bad_value:repetition_penalty", "repetition_penalty must be greater than 0")
+        raise InvalidJob(
+            "bad_value:repetition_penalty", "repetition_penalty must be greater than 0"
+        )
     if job.response_format is not None and job.response_format.get("type") != "text":
-        raise InvalidJob("unsupported:response_format", "response_format is not supported yet; leave it out")
+        raise InvalidJob(
+            "unsupported:response_format", "response_format is not supported yet; leave it out"
+        )
     if job.answer_retry:
-        raise InvalidJob("unsupported:answer_retry", "answer_retry is not supported yet; leave it out")
+        raise InvalidJob(
+            "unsupported:answer_retry", "answer_retry is not supported yet; leave it out"
+        )
 
 
 def _check_combinations(job: Job) -> None:
     if job.max_completion_tokens is not None:
         if job.max_tokens not in (None, job.max_completion_tokens):
-            raise InvalidJob("conflict:max_tokens", "max_tokens and max_completion_tokens differ; give one of them")
+            raise InvalidJob(
+                "conflict:max_tokens",
+                "max_tokens and max_completion_tokens differ; give one of them",
+            )
         job.max_tokens, job.max_completion_tokens = job.max_completion_tokens, None
     budget = job.thinking_token_budget
-    if budget is not None and budget >= 0 and job.max_tokens is not None and job.max_tokens - budget < MIN_ANSWER_TOKENS:
+    if (
+        budget is not None
+        and budget >= 0
+        and job.max_tokens is not None
+        and job.max_tokens - budget < MIN_ANSWER_TOKENS
+    ):
         raise InvalidJob(
             "no_room_for_answer",
-            f"max_tokens {job.max_tokens} leaves fewer than {MIN_ANSWER_TOKENS} tokens for the answer after "
-            f"thinking_token_budget {budget}; raise max_tokens or lower the budget",
+            f"max_tokens {job.max_tokens} leaves fewer than {MIN_ANSWER_TOKENS} tokens "
+            f"for the answer after thinking_token_budget {budget}; "
+            "raise max_tokens or lower the budget",
         )
+    effort, template_options = job.reasoning_effort, job.chat_template_kwargs or {}
     switches = {
         "enable_thinking": job.enable_thinking,
-        "chat_template_kwargs.enable_thinking": (job.chat_template_kwargs or {}).get("enable_thinking"),
-        "reasoning_effort": None if job.reasoning_effort is None else job.reasoning_effort not in EFFORTS_OFF,
+        "chat_template_kwargs.enable_thinking": template_options.get("enable_thinking"),
+        "reasoning_effort": None if effort is None else effort not in EFFORTS_OFF,
     }
     said = {name: value for name, value in switches.items() if value is not None}
     if len(set(said.values())) > 1:
-        raise InvalidJob("contradiction:thinking", f"{' and '.join(said)} contradict each other about thinking")
+        raise InvalidJob(
+            "contradiction:thinking", f"{' and '.join(said)} contradict each other about thinking"
+        )
     if False in said.values() and budget is not None and budget > 0:
         raise InvalidJob(
-            "contradiction:budget", f"thinking is off ({', '.join(said)}) but thinking_token_budget is {budget}"
+            "contradiction:budget",
+            f"thinking is off ({', '.join(said)}) but thinking_token_budget is {budget}",
         )
     last = job.messages[-1]
     if last.role == "assistant" and job.thinking_switch is not False:
         raise InvalidJob(
             "prefill_with_thinking",
-            "the last message is from the assistant (a prefill), which works only with thinking off; "
+            "the last message is from the assistant (a prefill), "
+            "which works only with thinking off; "
             "set enable_thinking to false or drop that message",
         )
 
@@ -267,7 +302,9 @@ def invalid(error: msgspec.ValidationError) -> InvalidJob:
     if isinstance(error.__cause__, InvalidJob):
         return error.__cause__
     text = str(error)
-    path = text.rpartition(" - at `$")[2].removesuffix("`").lstrip(".") if " - at `$" in text else ""
+    path = (
+        text.rpartition(" - at `$")[2].removesuffix("`").lstrip(".") if " - at `$" in text else ""
+    )
     field = path.partition("[")[0].partition(".")[0]
     if "unknown field" in text:
         name = text.partition("unknown field `")[2].partition("`")[0][:64]
@@ -275,10 +312,15 @@ def invalid(error: msgspec.ValidationError) -> InvalidJob:
         return InvalidJob(f"unknown_field:{name}", f"unknown field `{name}`{nearest(name, known)}")
     if "missing required field" in text:
         name = text.partition("required field `")[2].partition("`")[0]
-        return InvalidJob(f"missing_field:{name}", f"missing field `{name}`" + (f" in {path}" if path else ""))
+        return InvalidJob(
+            f"missing_field:{name}", f"missing field `{name}`" + (f" in {path}" if path else "")
+        )
     # msgspec repeats a wrong enum value, which may be anything, a misplaced prompt too.
     reason = text.partition(" - at ")[0].partition(" '")[0]
-    return InvalidJob(f"bad_type:{field or 'line'}", f"{path or 'the line'}: {reason[0].lower()}{reason[1:]}"[:1024])
+    return InvalidJob(
+        f"bad_type:{field or 'line'}",
+        f"{path or 'the line'}: {reason[0].lower()}{reason[1:]}"[:1024],
+    )
 
 
 def convert_job(fields: Any) -> Job:
@@ -329,14 +371,16 @@ def encode_payload(job: Job) -> str:
 def decode_payload(payload: object) -> Job:
     """The job of a queued payload. Raises InvalidJob for anything that is not one."""
     try:
-        envelope = _envelope_decoder.decode(payload)  # type: ignore[arg-type]  # refused below if it is no text
+        envelope = _envelope_decoder.decode(payload)  # type: ignore[arg-type]  # no text: refused below
     except (msgspec.DecodeError, TypeError) as error:
-        raise InvalidJob("bad_payload", f"the payload is not a thinkq job: {str(error)[:200]}") from None
+        raise InvalidJob(
+            "bad_payload", f"the payload is not a thinkq job: {str(error)[:200]}"
+        ) from None
     if envelope.schema > SCHEMA:
         raise InvalidJob(
             "newer_schema",
-            f"the job was written by a newer thinkq (format {envelope.schema}, this worker reads {SCHEMA}); "
-            "update the worker",
+            f"the job was written by a newer thinkq (format {envelope.schema}, "
+            f"this worker reads {SCHEMA}); update the worker",
         )
     return decode_job(bytes(envelope.job))
 

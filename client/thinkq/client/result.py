@@ -17,8 +17,8 @@ CloseReason = Literal["natural", "budget", "loop", "eos", "deadline", "tool", "l
 class Budget(msgspec.Struct, frozen=True):
     """The thinking budget in tokens: what the job or its effort asked for, and what was enforced.
 
-    `enforced` null: thinking was not limited, or was off. `by` says how the close is made: by token ids, by the
-    encoded text of the marker, or not at all.
+    `enforced` null: thinking was not limited, or was off. `by` says how the close is made: by token
+    ids, by the encoded text of the marker, or not at all.
     """
 
     requested: int | None = None
@@ -58,7 +58,10 @@ class JobError(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """One job's outcome. `status` done with an empty `answer` carries the warning `empty_answer`."""
+    """One job's outcome.
+
+    `status` done with an empty `answer` carries the warning `empty_answer`.
+    """
 
     job_id: str
     custom_id: str | None = None

@@ -20,5 +20,5 @@ class MsgpackSerializer:
 
     @staticmethod
     def loads(data: bytes) -> Any:
-        """Bytes to plain data. Raises msgspec.DecodeError for anything else, a pickle among them."""
+        """Bytes to plain data. Raises msgspec.DecodeError for anything else, such as a pickle."""
         return _decoder.decode(data)

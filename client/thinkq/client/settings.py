@@ -1,6 +1,7 @@
-"""Settings: one frozen struct, from defaults, `settings.toml` in the data directory, and THINKQ_* variables.
+"""Settings: one frozen struct, made from three sources.
 
-Later sources win. Every field has a variable: `max_batch` is THINKQ_MAX_BATCH.
+These are defaults, `settings.toml` in the data directory, and THINKQ_* variables; later ones win.
+Every field has a variable: `max_batch` is THINKQ_MAX_BATCH.
 """
 
 from __future__ import annotations
@@ -43,13 +44,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_tokens: int = 8192
     """`max_tokens` of jobs that state none."""
     answer_reserve: float = 0.25
-    """Share of `max_tokens` that thinking may never take, for jobs that state no `answer_reserve`."""
+    """Share of `max_tokens` that thinking may never take; for jobs without `answer_reserve`."""
     budget_medium: int | None = 4096
     budget_high: int | None = 16384
     budget_xhigh: int | None = None
     """Default thinking budgets in tokens by effort; null: none."""
     thinking_transition: str | None = None
-    """Text forced before the end marker when a budget closes the thinking; null: the model family's own."""
+    """Text forced before the end marker when a budget closes the thinking.
+
+    Null: the model family's own.
+    """
 
     heartbeat_s: float = 10.0
     """How often a worker renews its leases."""
@@ -118,7 +122,12 @@ def load_settings(environ: Mapping[str, str] = os.environ, **overrides: Any) -> 
     """Settings from all sources; `overrides` win. Raises SettingsError with one clear sentence."""
     home = overrides.get("home") or environ.get("THINKQ_HOME") or default_home()
     home = os.path.abspath(os.path.expanduser(home))
-    values = _from_toml(Path(home) / "settings.toml") | _from_environ(environ) | overrides | {"home": home}
+    values = (
+        _from_toml(Path(home) / "settings.toml")
+        | _from_environ(environ)
+        | overrides
+        | {"home": home}
+    )
     try:
         return msgspec.convert(values, Settings)
     except msgspec.ValidationError as error:
@@ -127,7 +136,9 @@ def load_settings(environ: Mapping[str, str] = os.environ, **overrides: Any) -> 
 
 def _known(name: str, where: str) -> str:
     if name not in Settings.__struct_fields__:
-        raise SettingsError(f"{where}: unknown setting `{name}`{nearest(name, Settings.__struct_fields__)}")
+        raise SettingsError(
+            f"{where}: unknown setting `{name}`{nearest(name, Settings.__struct_fields__)}"
+        )
     return name
 
 
@@ -152,7 +163,9 @@ def _from_environ(environ: Mapping[str, str]) -> dict[str, Any]:
         try:
             values[name] = msgspec.convert(text, _FIELD_TYPES[name], strict=False)
         except msgspec.ValidationError:
-            raise SettingsError(f"{variable}: {text[:40]!r} is not a value of type {kind}") from None
+            raise SettingsError(
+                f"{variable}: {text[:40]!r} is not a value of type {kind}"
+            ) from None
     return values
 
 

@@ -1,4 +1,7 @@
-"""How many tokens a job may think: the numbers of a job, its effort and the context made into one plan."""
+"""How many tokens a job may think.
+
+The numbers of a job, its effort and the context are made into one plan.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +35,22 @@ def plan(job: Job, prompt: Prompt, markers: Markers, settings: Settings, context
     if room < 1:
         raise JobFailed(
             "context_length_exceeded",
-            f"the prompt has {len(prompt.ids)} tokens and the model's context {context}; shorten the prompt",
+            f"the prompt has {len(prompt.ids)} tokens and the model's context {context}; "
+            "shorten the prompt",
         )
     wanted = settings.max_tokens if job.max_tokens is None else job.max_tokens
     max_tokens = min(wanted, room)
     warnings = ("max_tokens_clamped",) if max_tokens < wanted and job.max_tokens is not None else ()
 
     requested = _requested(job, settings)
-    stated = job.thinking_token_budget not in (None, -1) and job.max_tokens is not None and not warnings
-    reserve = job.answer_reserve if job.answer_reserve is not None else int(max_tokens * settings.answer_reserve)
+    stated = (
+        job.thinking_token_budget not in (None, -1) and job.max_tokens is not None and not warnings
+    )
+    reserve = (
+        job.answer_reserve
+        if job.answer_reserve is not None
+        else int(max_tokens * settings.answer_reserve)
+    )
     if stated and requested is not None:
         enforced, reserve = requested, max_tokens - requested
         fits = reserve - len(markers.transition_ids) - len(markers.end_ids) >= MIN_ANSWER_TOKENS
@@ -66,5 +76,9 @@ def _requested(job: Job, settings: Settings) -> int | None:
     """What the job states, else its effort's default; None: no budget of its own."""
     if job.thinking_token_budget is not None:
         return None if job.thinking_token_budget < 0 else job.thinking_token_budget
-    defaults = {"medium": settings.budget_medium, "high": settings.budget_high, "xhigh": settings.budget_xhigh}
+    defaults = {
+        "medium": settings.budget_medium,
+        "high": settings.budget_high,
+        "xhigh": settings.budget_xhigh,
+    }
     return defaults.get(job.reasoning_effort or "")

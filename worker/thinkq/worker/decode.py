@@ -1,21 +1,23 @@
-"""The decode loop: one turn of all rows is a function from what is in flight to what is now in flight.
+"""The decode loop: one turn is a function from what is in flight to what is now in flight.
 
-A sampled token is committed only when it is fed to the next forward pass. So whatever the host decides
-after it has read a row's token takes effect on the very next one:
+A turn takes all rows one token on. A sampled token is committed only when it is fed to the next
+forward pass. So whatever the host decides after it has read a row's token takes effect on the very
+next one:
 
     turn k:  launch forward(y_k), sample y_k+1      the device is busy from here on
              read y_k                               usually done already
              observe y_k in each row                pure Python, no device
              y_k+1 := forced ids and closes         replaces unread samples: no sync, no lag
 
-A row joins with the last id of its prompt in flight, so its first token is sampled like any other. The
-id that is forced is the id that the model is fed, so the cache agrees with the transcript. The raw
-sample is kept beside the committed id: the two together say why a thought ended.
+A row joins with the last id of its prompt in flight, so its first token is sampled like any other.
+The id that is forced is the id that the model is fed, so the cache agrees with the transcript. The
+raw sample is kept beside the committed id: the two together say why a thought ended.
 
-Ids that must not be sampled (the end of sequence while an answer is blank, markers after a forced close)
-are barred in the logits. Where reading y_k changes what is barred, y_k+1 is sampled once more from the
-same logits with the same random numbers, before anybody has read it. One rule needs y_k+1 itself and is
-left to the device: an end of sequence sampled by a row that thinks is committed as its end marker.
+Ids that must not be sampled (the end of sequence while an answer is blank, markers after a forced
+close) are barred in the logits. Where reading y_k changes what is barred, y_k+1 is sampled once
+more from the same logits with the same random numbers, before anybody has read it. One rule needs
+y_k+1 itself and is left to the device: an end of sequence sampled by a row that thinks is committed
+as its end marker.
 """
 
 from __future__ import annotations
@@ -43,10 +45,10 @@ class Flight:
 
 @dataclass(frozen=True)
 class Controls:
-    """The ids that the loop watches, the same for all rows: those that end a sequence, and the markers.
+    """The ids that the loop watches: those that end a sequence, and the markers.
 
-    A marker of several ids has ordinary words among them, so only its start can be barred: at the second
-    id, and only behind the first.
+    They are the same for all rows. A marker of several ids has ordinary words among them, so only
+    its start can be barred: at the second id, and only behind the first.
     """
 
     eos: tuple[int, ...]
@@ -59,7 +61,10 @@ class Controls:
         return [*self.eos, *self.start[:2][-1:], *(self.end if len(self.end) == 1 else ())]
 
     def closing_table(self, vocabulary: int) -> mx.array:
-        """For each id what a row that thinks commits in its place: ends of sequence begin the end marker."""
+        """For each id what a row that thinks commits in its place.
+
+        Ends of sequence begin the end marker; every other id stays as it is.
+        """
         table = mx.arange(vocabulary, dtype=mx.uint32)
         if self.end and self.eos:
             table[mx.array(self.eos)] = self.end[0]
@@ -83,7 +88,10 @@ class DecodeRow(Protocol):
 
 @dataclass(frozen=True)
 class _Steering:
-    """What the host's knowledge of all rows means for the next token; rebuilt only when that changes."""
+    """What the host's knowledge of all rows means for the next token.
+
+    Rebuilt only when that changes.
+    """
 
     thinking: mx.array | bool
     """(rows,) or one answer for all: an end of sequence is a close."""
@@ -128,7 +136,9 @@ class Batch:
         if known == self._known:
             return False
         self._known = known
-        thinking = [row.tracker.in_thinking and row.tracker.close_id is not None for row in self.rows]
+        thinking = [
+            row.tracker.in_thinking and row.tracker.close_id is not None for row in self.rows
+        ]
         mixed = any(thinking) and not all(thinking)
         bars = [_bars(row, self._controls) for row in self.rows]
         before = self._steering.barred
@@ -193,8 +203,11 @@ class Batch:
         return self.sampler(logits, uniforms)
 
     def _read(self, flight: Flight) -> None:
-        committed = flight.committed.tolist()
-        sampled = committed if flight.sampled is flight.committed else flight.sampled.tolist()
+        committed: list[int]
+        committed = flight.committed.tolist()  # type: ignore[assignment]  # a flat array of ids
+        sampled = committed
+        if flight.sampled is not flight.committed:
+            sampled = flight.sampled.tolist()  # type: ignore[assignment]  # a flat array of ids
         for row, token, choice in zip(self.rows, committed, sampled, strict=True):
             row.observe(token, choice)
 
@@ -209,17 +222,25 @@ class Batch:
             if thinking is not True:
                 committed = mx.where(thinking, committed, sampled)
         forced = [row.tracker.should_force_think_end() for row in self.rows]
-        if any(forced) or (len(self._controls.end) > 1 and any(row.tracker.pending for row in self.rows)):
+        if any(forced) or (
+            len(self._controls.end) > 1 and any(row.tracker.pending for row in self.rows)
+        ):
             committed = self._force(sampled, committed, forced)
         return Flight(sampled, committed)
 
     def _force(self, sampled: mx.array, committed: mx.array, forced: list[bool]) -> mx.array:
-        """Put in the ids that must come; finish markers that are begun where the sequence would end."""
+        """Put in the ids that must come.
+
+        Where the sequence would end, markers that are begun are finished.
+        """
         trackers = [row.tracker for row in self.rows]
         close = mx.array([tracker.close_id or 0 for tracker in trackers], mx.uint32)
         begun = mx.array([tracker.in_thinking and tracker.pending > 0 for tracker in trackers])
         committed = mx.where(begun & (committed != sampled), close, committed)
-        ids = [tracker.forced_token_id() if on else 0 for tracker, on in zip(trackers, forced, strict=True)]
+        ids = [
+            tracker.forced_token_id() if on else 0
+            for tracker, on in zip(trackers, forced, strict=True)
+        ]
         # A transition gives way to an end marker that the model has sampled itself.
         gives_way = mx.array([tracker.in_transition for tracker in trackers]) & (sampled == close)
         return mx.where(mx.array(forced) & ~gives_way, mx.array(ids, mx.uint32), committed)

@@ -3,8 +3,8 @@
     engine = Engine.load("demo", max_batch=16)
     results = engine.run([Job(messages=[{"role": "user", "content": "What is 347 + 589?"}])])
 
-A job is checked and rendered when it is added, prefilled when a row is free, and decoded with all others
-until it ends. One thread owns an engine: it loads the model, and makes every call.
+A job is checked and rendered when it is added, prefilled when a row is free, and decoded with all
+others until it ends. One thread owns an engine: it loads the model, and makes every call.
 """
 
 from __future__ import annotations
@@ -63,24 +63,39 @@ class Engine:
         self._setup(lm.in_hand(model, tokenizer), max_batch, settings, pipelined)
 
     @classmethod
-    def load(cls, name: str, *, max_batch: int = 16, settings: Settings | None = None, pipelined: bool = True) -> Engine:
+    def load(
+        cls,
+        name: str,
+        *,
+        max_batch: int = 16,
+        settings: Settings | None = None,
+        pipelined: bool = True,
+    ) -> Engine:
         """Load `demo`, a path, or a model of the hub. Raises JobFailed (unknown_model)."""
         engine = cls.__new__(cls)
         engine._setup(lm.load(name), max_batch, settings, pipelined)
         return engine
 
-    def _setup(self, loaded: lm.LoadedModel, max_batch: int, settings: Settings | None, pipelined: bool) -> None:
+    def _setup(
+        self, loaded: lm.LoadedModel, max_batch: int, settings: Settings | None, pipelined: bool
+    ) -> None:
         self.model, self.tokenizer, self.name = loaded.model, loaded.tokenizer, loaded.name
         self.settings = settings or load_settings()
         self.batches = lm.can_batch(lm.new_cache(self.model))
         self.max_batch = max_batch if self.batches else 1
         self._loaded, self._pipelined = loaded, pipelined
         self._table = TokenBytes(loaded.hf_tokenizer)
-        self._markers = families.resolve(loaded.hf_tokenizer, loaded.model_type, self.settings.thinking_transition)
+        self._markers = families.resolve(
+            loaded.hf_tokenizer, loaded.model_type, self.settings.thinking_transition
+        )
         self._prompts = PromptBuilder(loaded.hf_tokenizer, self._markers)
-        self._splitter = Splitter(loaded.tokenizer, self._table, self._markers, sorted(loaded.eos_ids))
+        self._splitter = Splitter(
+            loaded.tokenizer, self._table, self._markers, sorted(loaded.eos_ids)
+        )
         self._controls = Controls(
-            eos=tuple(sorted(loaded.eos_ids)), start=self._markers.start_ids, end=self._markers.end_ids
+            eos=tuple(sorted(loaded.eos_ids)),
+            start=self._markers.start_ids,
+            end=self._markers.end_ids,
         )
         self._closing = self._controls.closing_table(loaded.vocabulary)
         limit = self.settings.memory_limit_gb
@@ -107,7 +122,10 @@ class Engine:
         return len(self._prefill) > 0 or self._batch is not None
 
     def run(self, jobs: Sequence[Job]) -> list[Result]:
-        """Decode all jobs and return their results in the order given. A job that cannot run fails alone."""
+        """Decode all jobs and return their results in the order given.
+
+        A job that cannot run fails alone.
+        """
         results: dict[str, Result] = {}
         queue = deque((f"run-{i}", job) for i, job in enumerate(jobs))
         names = [name for name, _ in queue]
@@ -118,14 +136,27 @@ class Engine:
                     self.add(job, job_id=name)
                 except JobFailed as error:
                     results[name] = finalize.failed(
-                        job, job_id=name, attempt=1, kind=error.kind, message=str(error), model=self.name
+                        job,
+                        job_id=name,
+                        attempt=1,
+                        kind=error.kind,
+                        message=str(error),
+                        model=self.name,
                     )
             for row in self.turn():
                 assert row.result is not None
                 results[row.job_id] = row.result
         return [results[name] for name in names]
 
-    def add(self, job: Job, *, job_id: str, attempt: int = 1, queued_s: float = 0.0, sink: Sink | None = None) -> Row:
+    def add(
+        self,
+        job: Job,
+        *,
+        job_id: str,
+        attempt: int = 1,
+        queued_s: float = 0.0,
+        sink: Sink | None = None,
+    ) -> Row:
         """Take in a job. Raises JobFailed before anything is computed if it cannot run.
 
         `sink(text, is_reasoning)` is called with each piece of text as it is decoded.
@@ -155,7 +186,10 @@ class Engine:
             row.ended = reason
 
     def turn(self) -> list[Row]:
-        """Read some of the prompts that wait, decode one token of every row, return the rows that ended."""
+        """Read some of the prompts that wait, and decode one token of every row.
+
+        Returns the rows that ended.
+        """
         self._admit()
         now = time.monotonic()
         for row in self.rows:
@@ -177,7 +211,13 @@ class Engine:
             return
         vocabulary = self._loaded.vocabulary
         joining = Batch(
-            self.model, self._controls, self._closing, group.rows, group.cache, Sampler([]), self._penalties(group.rows)
+            self.model,
+            self._controls,
+            self._closing,
+            group.rows,
+            group.cache,
+            Sampler([]),
+            self._penalties(group.rows),
         )
         last = mx.array([row.prompt.ids[-1] for row in group.rows], mx.uint32)
         flight = Flight(last, last)

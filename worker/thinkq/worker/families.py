@@ -1,59 +1,141 @@
-"""How each model family marks its thinking: one row a family, ids always from the loaded tokenizer."""
+"""How each model family marks its thinking: a table, and the look-up of its markers in a tokenizer.
+
+The table holds texts. Ids always come from the tokenizer that was loaded with the model:
+vocabularies of one family number, split and flag the same marker differently. A row is chosen so:
+
+1. the row that names the model's exact type, if its control tokens are in the vocabulary;
+2. the row whose control tokens are in the vocabulary, whatever the type;
+3. plain text: the markers of a family that writes them so, else `<think>` and `</think>`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 QWEN_TRANSITION = (
-    "\n\nConsidering the limited time by the user, I have to give the solution based on the thinking "
-    "directly now.\n"
+    "\n\nConsidering the limited time by the user, I have to give the solution based on the "
+    "thinking directly now.\n"
 )
 """Published by the Qwen3 team with their thinking budget (Qwen3 technical report, 2025)."""
+
+SEED_TRANSITION = (
+    "\n<seed:cot_budget_reflect>I have exhausted my token budget, and now I will start answering "
+    "the question.</seed:cot_budget_reflect>\n"
+)
+"""What Seed-OSS is trained to write when its budget is used up (its model card, 2025)."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Texts of a family's markers, and what is forced before the end marker when a budget ends it."""
+    """One row of the table.
+
+    `tokens` are the control tokens that the markers are made of; None: each marker is a token of
+    its own; empty: they are plain text. `tool` begins a tool call; it is given for families that
+    are known to leave out the end marker before one. `answer_start` is written before an answer
+    that no thought precedes. `transition` is forced before the end marker when a thought is ended
+    from outside.
+    """
 
     name: str
-    start: str
-    end: str
     model_types: tuple[str, ...] = ()
+    start: str = "<think>"
+    end: str = "</think>"
+    tokens: tuple[str, ...] | None = None
+    tool: str = ""
+    answer_start: str = ""
     transition: str = ""
 
+    def is_known_to(self, vocabulary: Iterable[str]) -> bool:
+        """Whether a vocabulary has the control tokens of this row; never so for plain text."""
+        tokens = (self.start, self.end) if self.tokens is None else self.tokens
+        return bool(tokens) and all(token in vocabulary for token in tokens)
+
+
+THINK = Family("think")
+"""For the many models that use the most common markers and no more."""
 
 FAMILIES: tuple[Family, ...] = (
-    Family("thinkq-demo", "<think>", "</think>", ("thinkq-demo",)),
+    Family("thinkq-demo", ("thinkq-demo",)),
     Family(
         "qwen3",
-        "<think>",
-        "</think>",
-        ("qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_5_text"),
-        QWEN_TRANSITION,
+        (
+            *("qwen3", "qwen3_moe", "qwen3_next", "qwen3_vl", "qwen3_vl_moe"),
+            *("qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text"),
+        ),
+        tool="<tool_call>",
+        transition=QWEN_TRANSITION,
     ),
-    Family("think", "<think>", "</think>"),
-    Family("longcat", "<longcat_think>", "</longcat_think>", ("longcat_flash",)),
-    Family("mistral", "[THINK]", "[/THINK]", ("mistral3", "ministral3")),
-    Family("seed-oss", "<seed:think>", "</seed:think>", ("seed_oss",)),
-    Family("gemma4", "<|channel>thought", "<channel|>", ("gemma4", "gemma4_text")),
+    Family("deepseek", ("deepseek_v3", "deepseek_v32")),
+    Family("glm", ("glm4_moe", "glm4_moe_lite", "glm_moe_dsa"), tool="<tool_call>"),
+    Family("kimi", ("kimi_k2", "kimi_k25", "kimi_linear"), tool="<|tool_calls_section_begin|>"),
+    Family("nemotron", ("nemotron_h", "nemotron-nas"), tool="<tool_call>"),
+    Family("lfm2", ("lfm2", "lfm2_moe", "lfm2_vl", "lfm2-vl")),
+    Family("minimax", ("minimax", "minimax_m2")),
+    Family(
+        "minimax-m3",
+        ("minimax_m3_vl",),
+        "<mm:think>",
+        "</mm:think>",
+        tool="]<]minimax[>[<tool_call>",
+    ),
+    Family(
+        "longcat",
+        ("longcat_flash", "longcat_flash_ngram"),
+        "<longcat_think>",
+        "</longcat_think>",
+    ),
+    Family("mistral", ("mistral3", "ministral3", "mistral4"), "[THINK]", "[/THINK]"),
+    Family(
+        "seed-oss",
+        ("seed_oss",),
+        "<seed:think>",
+        "</seed:think>",
+        transition=SEED_TRANSITION,
+    ),
+    Family("solar", ("solar_open",), "<|think:start|>", "<|think:end|>"),
+    Family(
+        "gemma4",
+        ("gemma4", "gemma4_text", "gemma4_unified"),
+        "<|channel>thought",
+        "<channel|>",
+        tokens=("<|channel>", "<channel|>"),
+    ),
     Family(
         "gpt-oss",
+        ("gpt_oss",),
         "<|channel|>analysis<|message|>",
         "<|end|><|start|>assistant<|channel|>final<|message|>",
-        ("gpt_oss",),
+        tokens=("<|start|>", "<|channel|>", "<|message|>", "<|end|>"),
+        tool="<|end|><|start|>assistant<|channel|>commentary",
+        answer_start="<|channel|>final<|message|>",
     ),
+    Family(
+        "kimi-k3",
+        ("kimi_k3",),
+        "<|open|>think<|sep|>",
+        "<|close|>think<|sep|>",
+        tokens=("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"),
+        answer_start="<|open|>response<|sep|>",
+    ),
+    Family("kimi-vl", ("kimi_vl",), "◁think▷", "◁/think▷", tokens=()),
 )
+"""Every family that thinkq knows by name."""
 
-TEXT_MARKERS = Family("text", "<think>", "</think>")
-"""For vocabularies that know no marker: the encoded text of the most common one."""
+_UNNAMED = (THINK, *(family for family in FAMILIES if family.start != THINK.start))
+_TEXT = Family("text", tokens=())
 
 
 class Encodes(Protocol):
-    """The two calls of a Hugging Face tokenizer that are used here."""
+    """The calls of a Hugging Face tokenizer that are used here."""
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Ids of a text."""
+        ...
+
+    def get_vocab(self) -> dict[str, int]:
+        """Every token and its id, added tokens included."""
         ...
 
     def get_added_vocab(self) -> dict[str, int]:
@@ -72,35 +154,24 @@ class Markers:
     end_ids: tuple[int, ...]
     transition_ids: tuple[int, ...]
     by: Literal["token", "text"]
+    """Whether the markers are made of control tokens or of pieces of ordinary text."""
+    tool_start_ids: tuple[int, ...] = ()
+    """What begins a tool call, in families that may leave out the end marker before one."""
+    answer_start_ids: tuple[int, ...] = ()
+    """What stands before an answer that no thought precedes; empty where nothing does."""
 
 
 def resolve(tokenizer: Encodes, model_type: str | None, transition: str | None = None) -> Markers:
-    """The markers of a loaded model: by its type, else by what its vocabulary has.
+    """The markers of a loaded model. `transition`, from settings, replaces the family's own."""
+    vocabulary = tokenizer.get_vocab()
+    family = _choose(vocabulary, model_type)
 
-    `transition` (from settings) replaces the family's own text.
-    """
-    added = tokenizer.get_added_vocab()
-    named = [family for family in FAMILIES if model_type in family.model_types]
-    for family in (*named, *(each for each in FAMILIES if not each.model_types), *FAMILIES):
-        if _has_tokens(family, added):
-            return _encode(tokenizer, family, transition, "token")
-    return _encode(tokenizer, TEXT_MARKERS, transition, "text")
-
-
-def _has_tokens(family: Family, added: dict[str, int]) -> bool:
-    """Whether both markers begin and end with added tokens of this vocabulary."""
-    return all(
-        any(marker.startswith(token) for token in added) and any(token in marker for token in added)
-        for marker in (family.start, family.end)
-    )
-
-
-def _encode(
-    tokenizer: Encodes, family: Family, transition: str | None, by: Literal["token", "text"]
-) -> Markers:
     def ids(text: str) -> tuple[int, ...]:
+        if text in vocabulary:
+            return (vocabulary[text],)
         return tuple(tokenizer.encode(text, add_special_tokens=False)) if text else ()
 
+    tool = ids(family.tool)
     return Markers(
         family=family.name,
         start=family.start,
@@ -108,6 +179,16 @@ def _encode(
         start_ids=ids(family.start),
         end_ids=ids(family.end),
         transition_ids=ids(family.transition if transition is None else transition),
-        by=by,
+        by="token" if family.is_known_to(vocabulary) else "text",
+        # Spelled in ordinary pieces it may be a quotation, which ends no thought.
+        tool_start_ids=tool if tool[:1] and tool[0] in tokenizer.get_added_vocab().values() else (),
+        answer_start_ids=ids(family.answer_start),
     )
 
+
+def _choose(vocabulary: Mapping[str, int], model_type: str | None) -> Family:
+    named = [family for family in FAMILIES if model_type in family.model_types]
+    for family in (*named, *_UNNAMED):
+        if family.is_known_to(vocabulary):
+            return family
+    return next((family for family in named if family.tokens == ()), _TEXT)

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from thinkq.client.job import Job
-from thinkq.client.result import Budget, CloseReason, FinishReason, JobError, Result, Status, Timing, Usage
+from thinkq.client.result import (
+    Budget,
+    CloseReason,
+    FinishReason,
+    JobError,
+    Result,
+    Status,
+    Timing,
+    Usage,
+)
 from thinkq.worker.prompt import Prompt
 from thinkq.worker.reasoning import ReasoningTracker
 from thinkq.worker.tagger import Tagger
@@ -25,19 +36,22 @@ def finish(
     warnings: list[str],
 ) -> Result:
     """The result of a decoded job. `tagger.finish()` was called before."""
-    if prompt.thinking_off and tracker.ever_thought:
-        warnings = [*warnings, "thought_while_disabled"]
+    calls = _numbered(tagger.tool_calls, job_id)
     status: Status = "cancelled" if finish_reason == "cancelled" else "done"
-    if status == "done" and not tagger.answer:
-        warnings = [*warnings, "empty_answer"]
+    warnings = [*warnings, *tagger.warnings]
+    if prompt.thinking_off and tracker.ever_thought:
+        warnings.append("thought_while_disabled")
+    if status == "done" and not calls and not tagger.answer.strip():
+        warnings.append("empty_answer")
     close_reason = _close_reason(tracker, finish_reason)
     return Result(
         job_id=job_id,
         custom_id=job.custom_id,
         status=status,
-        finish_reason=finish_reason,
+        finish_reason="tool_calls" if calls and finish_reason == "stop" else finish_reason,
         thinking=tagger.thinking,
         answer=tagger.answer,
+        tool_calls=calls or None,
         close_reason=close_reason,
         loop_period=loop_period if close_reason == "loop" else None,
         budget=budget,
@@ -48,6 +62,11 @@ def finish(
         warnings=warnings,
         metadata=job.metadata,
     )
+
+
+def _numbered(calls: list[dict[str, Any]], job_id: str) -> list[dict[str, Any]]:
+    """The calls with an id each: the model's own, else one that a new attempt gives again."""
+    return [{"id": f"call_{job_id}_{i}", **call} for i, call in enumerate(calls)]
 
 
 def _close_reason(tracker: ReasoningTracker, finish_reason: FinishReason) -> CloseReason:
@@ -69,7 +88,9 @@ def usage_of(prompt: Prompt, tracker: ReasoningTracker) -> Usage:
     )
 
 
-def failed(job: Job | None, *, job_id: str, attempt: int, kind: str, message: str, model: str | None) -> Result:
+def failed(
+    job: Job | None, *, job_id: str, attempt: int, kind: str, message: str, model: str | None
+) -> Result:
     """The result of a job that never ran or could not go on. `message` is cut to 4 KiB."""
     return Result(
         job_id=job_id,

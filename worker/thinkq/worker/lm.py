@@ -1,8 +1,9 @@
 """Everything thinkq uses of mlx-lm, in one place: loading, caches, and facts about a model.
 
-Relied upon (mlx-lm 0.32, checked by tests/worker/test_lm.py): `load` returns model, TokenizerWrapper and
-config; `make_prompt_cache` gives one cache a layer; a cache's `merge` makes a batch of single rows; batch
-caches have `filter(indices)` and `extend(other)`; `model(ids, cache=...)` returns logits (rows, ids, vocabulary).
+Relied upon (mlx-lm 0.32, checked by tests/worker/test_lm.py): `load` returns model,
+TokenizerWrapper and config; `make_prompt_cache` gives one cache a layer; a cache's `merge` makes a
+batch of single rows; batch caches have `filter(indices)` and `extend(other)`; `model(ids,
+cache=...)` returns logits (rows, ids, vocabulary).
 """
 
 from __future__ import annotations
@@ -58,7 +59,11 @@ class LoadedModel:
         """How many ids the model knows; often more than the tokenizer."""
         args = getattr(self.model, "args", None)
         text_config = self.config.get("text_config") or getattr(args, "text_config", None) or {}
-        stated = self.config.get("vocab_size") or text_config.get("vocab_size") or getattr(args, "vocab_size", 0)
+        stated: Any = (
+            self.config.get("vocab_size")
+            or text_config.get("vocab_size")
+            or getattr(args, "vocab_size", 0)
+        )
         return max(int(stated), len(self.hf_tokenizer))
 
     @property
@@ -76,11 +81,14 @@ def load(name: str) -> LoadedModel:
     """Load `demo`, a path, or a model of the hub. Raises JobFailed (unknown_model)."""
     path = str(demo.path()) if name == "demo" else name
     try:
-        model, tokenizer, config = mlx_load(path, return_config=True)
+        loaded = mlx_load(path, return_config=True)
+        model, tokenizer, config = loaded  # type: ignore[misc]  # three, as return_config asks
     except Exception as error:  # mlx-lm and the hub raise whatever their own libraries do
         reason = str(error).partition("\n")[0][:300]
         raise JobFailed(
-            "unknown_model", f"the model {name!r} cannot be loaded ({reason}); give a hub name or a path that mlx-lm can load"
+            "unknown_model",
+            f"the model {name!r} cannot be loaded ({reason}); "
+            "give a hub name or a path that mlx-lm can load",
         ) from error
     return LoadedModel(model, tokenizer, name, config, _generation_config(Path(path)))
 
@@ -135,7 +143,10 @@ def forward(model: Any, ids: mx.array, cache: Cache) -> mx.array:
 
 
 def read(model: Any, prompts: Sequence[Sequence[int]], cache: Cache) -> None:
-    """Put ids into the cache, a list for each row, padded on the right to one length; waits for it."""
+    """Put ids into the cache, a list for each row, and wait until they are in.
+
+    Lists are padded on the right to one length.
+    """
     longest = max(map(len, prompts))
     padding = [longest - len(ids) for ids in prompts]
     if any(padding):
@@ -143,7 +154,10 @@ def read(model: Any, prompts: Sequence[Sequence[int]], cache: Cache) -> None:
             layer.prepare(lengths=[len(ids) for ids in prompts], right_padding=padding)
     if longest:
         # The logits are never computed: nothing asks for them.
-        model(mx.array([[*ids, *[0] * pad] for ids, pad in zip(prompts, padding, strict=True)]), cache=cache)
+        model(
+            mx.array([[*ids, *[0] * pad] for ids, pad in zip(prompts, padding, strict=True)]),
+            cache=cache,
+        )
     if any(padding):
         for layer in cache:
             layer.finalize()
@@ -154,7 +168,8 @@ def read(model: Any, prompts: Sequence[Sequence[int]], cache: Cache) -> None:
 class KVCost:
     """Bytes that one row's cache takes, as a function of its tokens.
 
-    `fixed` bytes whatever its length, and for each kind of layer bytes a token up to so many tokens.
+    `fixed` bytes whatever its length, and for each kind of layer bytes a token up to so many
+    tokens.
     """
 
     fixed: int
@@ -182,11 +197,18 @@ def kv_cost(model: Any) -> KVCost:
 
 
 def _flat(cache: Sequence[Any]) -> list[Any]:
-    return [each for layer in cache for each in (_flat(layer.caches) if hasattr(layer, "caches") else [layer])]
+    return [
+        each
+        for layer in cache
+        for each in (_flat(layer.caches) if hasattr(layer, "caches") else [layer])
+    ]
 
 
 def memory_limit() -> int:
-    """Bytes that the device should hold at most: Metal's own recommendation, else three quarters of memory."""
+    """Bytes that the device should hold at most.
+
+    Metal's own recommendation, else three quarters of memory.
+    """
     info = mx.device_info()
     if recommended := info.get("max_recommended_working_set_size"):
         return int(recommended)

@@ -1,14 +1,15 @@
 """LoopGuard: convicts a thought that repeats itself, token by token, for good.
 
-A loop is an exact cycle: the last tokens have a period p of 1 to 256 and cover at least 64 tokens and
-at least four copies of it. Nothing less is one, so a text without such a cycle is never convicted.
+A loop is an exact cycle: the last tokens have a period p of 1 to 256 and cover at least 64 tokens
+and at least four copies of it. Nothing less is one, so a text without such a cycle is never
+convicted.
 
-How it works. Let the run of p be how many of the last tokens equal the one p before them. A cycle of
-period p covers run + p tokens, so it is convicted when its run reaches max(64 - p, 3 p), which is 48 at
-the least. Hence only distances whose run has reached 48 matter, and those are found all at once: they
-are the distances to earlier places with the same last 48 tokens. A rolling hash finds such places; from
-then on each distance is followed token by token. Ordinary text has no such place, so that a token costs
-one dictionary look-up.
+How it works. Let the run of p be how many of the last tokens equal the one p before them. A cycle
+of period p covers run + p tokens, so it is convicted when its run reaches max(64 - p, 3 p), which
+is 48 at the least. Hence only distances whose run has reached 48 matter, and those are found all at
+once: they are the distances to earlier places with the same last 48 tokens. A rolling hash finds
+such places; from then on each distance is followed token by token. Ordinary text has no such place,
+so that a token costs one dictionary look-up.
 """
 
 from __future__ import annotations

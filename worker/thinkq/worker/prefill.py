@@ -1,8 +1,8 @@
 """Prompts on their way into the batch: who may come in, and reading their prompts between turns.
 
-Short prompts are read together in one padded pass; a long one is read alone, a piece between any two
-turns, so that running rows do not stall. A row is let in only when its cache, grown to its full length,
-fits beside the others: memory is never found out by crashing.
+Short prompts are read together in one padded pass; a long one is read alone, a piece between any
+two turns, so that running rows do not stall. A row is let in only when its cache, grown to its full
+length, fits beside the others: memory is never found out by crashing.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ class Room:
         if needed > self._limit:
             raise JobFailed(
                 "out_of_memory",
-                f"prompt and max_tokens together are {row.longest} tokens, whose cache takes {needed / 1e9:.2f} GB of the "
-                f"{max(0, self._limit) / 1e9:.2f} GB that are free; lower max_tokens or raise memory_limit_gb",
+                f"prompt and max_tokens together are {row.longest} tokens, "
+                f"whose cache takes {needed / 1e9:.2f} GB of the "
+                f"{max(0, self._limit) / 1e9:.2f} GB that are free; "
+                "lower max_tokens or raise memory_limit_gb",
             )
 
     def fits(self, rows: Sequence[Row]) -> bool:
@@ -93,7 +95,11 @@ class Prefill:
         if group is None:
             return None
         until = group.done + min(tokens, group.left)
-        lm.read(self._model, [row.prompt.ids[:-1][group.done : until] for row in group.rows], group.cache)
+        lm.read(
+            self._model,
+            [row.prompt.ids[:-1][group.done : until] for row in group.rows],
+            group.cache,
+        )
         group.done = until
         if group.left > 0:
             return None
@@ -101,7 +107,10 @@ class Prefill:
         return group
 
     def _next(self, running: Sequence[Row], tokens: int) -> Group | None:
-        """The next rows in order that fit beside those running, and whose padded prompts fit one step."""
+        """The next rows in order that fit beside those running.
+
+        Their padded prompts fit one step together; the first may be longer than a step.
+        """
         rows: list[Row] = []
         while self._waiting:
             candidates = [*rows, self._waiting[0]]

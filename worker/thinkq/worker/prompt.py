@@ -1,13 +1,14 @@
 """From a job to the ids that the model reads, and whether they leave it inside a thought.
 
-The start state is read off the rendered generation prompt's tail, by token ids: thinking iff the last
-start marker there stands after the last end marker. History and user text never decide it, and text
-that looks like a control token is encoded as plain text wherever a message contains it.
+The start state is read off the rendered generation prompt's tail: thinking iff the last start
+marker there stands after the last end marker. History and user text never decide it: wherever a
+message contains text that looks like a control token, the template is given a stand-in for it,
+and the text itself is encoded as plain text.
 """
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +19,14 @@ from jinja2 import meta
 from thinkq.client.errors import JobFailed
 from thinkq.client.job import Job, Message
 from thinkq.worker.families import Markers
+from thinkq.worker.literals import Literals
+from thinkq.worker.tools import offered
 
-# Stand-ins for control-token text in messages: one character of a private plane for each.
-_FIRST_STAND_IN = 0xF0000
+SWITCHES = ("enable_thinking", "thinking")
+"""Variables that templates read to switch thinking on and off."""
+
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
+"""Names under which templates look for the thinking of an old answer."""
 
 
 @dataclass(frozen=True)
@@ -45,113 +51,132 @@ class PromptBuilder:
 
     def __init__(self, tokenizer: Any, markers: Markers) -> None:
         self._tokenizer, self._markers = tokenizer, markers
-        template = tokenizer.get_chat_template() if tokenizer.chat_template else None
-        self._template: str | None = template
-        self._reads = _variables(template) if template else frozenset()
-        controls = {*tokenizer.get_added_vocab(), markers.start, markers.end}
-        self._controls = sorted((text for text in controls if len(text) > 1), key=len, reverse=True)
-        self._stand_ins = {text: chr(_FIRST_STAND_IN + i) for i, text in enumerate(self._controls)}
-        self._texts = {stand_in: text for text, stand_in in self._stand_ins.items()}
-        self._control_pattern = re.compile("|".join(map(re.escape, self._controls)) or r"(?!)")
-        self._stand_in_pattern = re.compile(f"([{''.join(self._texts)}])" if self._texts else r"((?!))")
+        self._template = _template_of(tokenizer)
+        self._reads = _variables(self._template or "")
+        self._literals = Literals(tokenizer, (markers.start, markers.end))
 
     def build(self, job: Job) -> Prompt:
         """Ids and start state of a job. Raises JobFailed (no_chat_template, template_error)."""
         if self._template is None:
             raise JobFailed(
                 "no_chat_template",
-                "the model has no chat template; use an instruct or reasoning model, or one whose tokenizer has one",
+                "the model has no chat template; use an instruct or reasoning model that has one",
             )
-        messages = [self._message(message) for message in job.messages]
         options = self._options(job)
         prefilled = job.messages[-1].role == "assistant"
-        text = self._render(messages, options, job, prefill=prefilled, generate=not prefilled)
-        history = self._render(messages, options, job, prefill=prefilled, generate=False)
-        tail = text[len(history) :] if text.startswith(history) else text
-        in_thinking = self._ends_in_thinking(tail)
-        off = job.thinking_switch is False
-        return Prompt(self.encode(text), in_thinking, off and not in_thinking, off and self._cannot_switch(in_thinking))
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of a rendered prompt; stand-ins become the plain text that they stand for."""
-        ids: list[int] = []
-        for i, piece in enumerate(self._stand_in_pattern.split(text)):
-            if i % 2 == 0:
-                ids += self._plain(piece)
-            else:
-                # Cut after its first character, a control token's text is no longer one.
-                control = self._texts[piece]
-                ids += self._plain(control[:1]) + self._plain(control[1:])
-        return ids
-
-    def _plain(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False) if text else []
-        return ids
-
-    def _cannot_switch(self, in_thinking: bool) -> bool:
-        return in_thinking or not self._reads & {"enable_thinking", "reasoning_effort"}
+        messages = [self._message(message) for message in job.messages]
+        text = self._render(messages, job, options, prefill=prefilled, generate=not prefilled)
+        history = self._render(messages, job, options, prefill=prefilled, generate=False)
+        # A template that always opens the answer shows no difference; then all of it has to do.
+        in_thinking = self._ends_in_thinking(_added(text, history) or text)
+        off, read = job.thinking_switch is False, self._reads & options.keys()
+        switched = not read.isdisjoint(SWITCHES)
+        return Prompt(
+            ids=self._literals.encode(text),
+            starts_in_thinking=in_thinking,
+            thinking_off=off and switched and not in_thinking,
+            must_close=off and (in_thinking or not (switched or "reasoning_effort" in read)),
+        )
 
     def _options(self, job: Job) -> dict[str, Any]:
-        options = dict(job.chat_template_kwargs or {})
-        if "enable_thinking" in self._reads and job.thinking_switch is not None:
-            options["enable_thinking"] = job.thinking_switch
-        if "reasoning_effort" in self._reads and job.reasoning_effort is not None:
-            options["reasoning_effort"] = job.reasoning_effort
-        return options
-
-    def _message(self, message: Message) -> dict[str, Any]:
-        role = message.role
-        if role == "developer" and "developer" not in (self._template or ""):
-            role = "system"
-        fields: dict[str, Any] = {"role": role, "content": self._guard(message.content or "")}
-        if message.reasoning_content is not None:
-            fields["reasoning_content"] = self._guard(message.reasoning_content)
-        for name in ("name", "tool_calls", "tool_call_id"):
-            if getattr(message, name) is not None:
-                fields[name] = self._guard_deep(getattr(message, name))
-        return fields
-
-    def _guard(self, text: Any) -> str:
-        return self._control_pattern.sub(lambda match: self._stand_ins[match[0]], text)
-
-    def _guard_deep(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._guard(value)
-        if isinstance(value, list):
-            return [self._guard_deep(each) for each in value]
-        if isinstance(value, dict):
-            return {self._guard(name): self._guard_deep(each) for name, each in value.items()}
-        return value
+        """The template's variables: the job's own, and what its switches mean to this one."""
+        effort = {"reasoning_effort": job.reasoning_effort, "tool_choice": job.tool_choice}
+        known = {**dict.fromkeys(SWITCHES, job.thinking_switch), **effort}
+        read = {
+            name: value
+            for name, value in known.items()
+            if name in self._reads and value is not None
+        }
+        return {**self._literals.guard(job.chat_template_kwargs or {}), **read}
 
     def _render(
-        self, messages: list[dict[str, Any]], options: dict[str, Any], job: Job, *, prefill: bool, generate: bool
+        self,
+        messages: list[dict[str, Any]],
+        job: Job,
+        options: dict[str, Any],
+        *,
+        prefill: bool,
+        generate: bool,
     ) -> str:
         try:
             text: str = self._tokenizer.apply_chat_template(
                 messages,
-                tools=self._guard_deep(job.tools),
+                tools=self._literals.guard(offered(job)),
                 tokenize=False,
                 add_generation_prompt=generate,
                 continue_final_message=prefill,
                 **options,
             )
-        except (jinja2.TemplateError, ValueError, TypeError, KeyError) as error:
-            reason = str(error).partition("\n")[0][:300]
-            raise JobFailed("template_error", f"the model's chat template refuses these messages: {reason}") from None
+        except (
+            Exception
+        ) as error:  # a template is a program that came with the model: it raises anything
+            reason = str(error).partition("\n")[0][:300] or type(error).__name__
+            raise JobFailed(
+                "template_error", f"the model's chat template refuses this job: {reason}"
+            ) from None
         return text
 
+    def _message(self, message: Message) -> dict[str, Any]:
+        role = message.role
+        if role == "developer" and "developer" not in (self._template or ""):
+            role = "system"
+        fields: dict[str, Any] = {"role": role, "content": message.content or ""}
+        if message.reasoning_content is not None:
+            fields |= dict.fromkeys(_REASONING_FIELDS, message.reasoning_content)
+        if message.tool_calls is not None:
+            fields["tool_calls"] = [_with_parsed_arguments(call) for call in message.tool_calls]
+        for name in ("name", "tool_call_id"):
+            if getattr(message, name) is not None:
+                fields[name] = getattr(message, name)
+        guarded: dict[str, Any] = self._literals.guard(fields)
+        return guarded
+
     def _ends_in_thinking(self, tail: str) -> bool:
-        ids = self.encode(tail)
-        return _last(ids, self._markers.start_ids) > _last(ids, self._markers.end_ids)
+        markers = self._markers
+        if markers.by == "text":  # the pieces of a marker may have merged with their neighbours
+            return tail.rfind(markers.start) > tail.rfind(markers.end)
+        ids = self._literals.encode(tail)
+        return _last(ids, markers.start_ids) > _last(ids, markers.end_ids)
+
+
+def _added(text: str, history: str) -> str:
+    """What a prompt has beyond its history: all from the first difference on."""
+    if text.startswith(history):
+        return text[len(history) :]
+    pairs = zip(text, history, strict=False)
+    at = next((i for i, (one, other) in enumerate(pairs) if one != other), len(text))
+    return text[at:]
+
+
+def _template_of(tokenizer: Any) -> str | None:
+    """The tokenizer's chat template; None without one, or where it has several and no default."""
+    try:
+        template: str = tokenizer.get_chat_template()
+    except ValueError:
+        return None
+    return template
 
 
 def _variables(template: str) -> frozenset[str]:
     """Names that a template expects from outside."""
+    parser = jinja2.Environment(extensions=["jinja2.ext.loopcontrols"])
     try:
-        return frozenset(meta.find_undeclared_variables(jinja2.Environment(extensions=["jinja2.ext.loopcontrols"]).parse(template)))
+        return frozenset(meta.find_undeclared_variables(parser.parse(template)))
     except jinja2.TemplateError:
         # Tags of transformers' own: fall back to the plain words.
-        return frozenset(name for name in ("enable_thinking", "reasoning_effort") if name in template)
+        return frozenset(name for name in (*SWITCHES, "reasoning_effort") if name in template)
+
+
+def _with_parsed_arguments(call: dict[str, Any]) -> dict[str, Any]:
+    """A call of the history with its arguments as an object, which templates iterate over."""
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = json.loads(function["arguments"] or "{}")
+    except ValueError:
+        return call
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def _last(ids: Sequence[int], marker: Sequence[int]) -> int:

@@ -68,6 +68,7 @@ class ReasoningTracker:
         transition_ids: Forced before the end marker; left out at budget 0, and where the model has begun
             the marker itself.
         eos_ids: Ids that end the sequence; sampled while thinking they are a close.
+        answer_start_ids: What the model writes before an answer that no thought precedes; control.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class ReasoningTracker:
         transition_ids: Sequence[int] = (),
         *,
         eos_ids: Sequence[int] = (),
+        answer_start_ids: Sequence[int] = (),
     ) -> None:
         self.in_thinking = self.ever_thought = starts_in_thinking
         self.budget = budget
@@ -90,6 +92,7 @@ class ReasoningTracker:
         self.forced_close = False
         """Whether any block was closed by other means than the model's own marker."""
         self._end, self._start = Marker(think_end_ids), Marker(think_start_ids)
+        self._answer_start = Marker(answer_start_ids)
         self._transition = () if budget == 0 else tuple(transition_ids)
         self._eos = frozenset(eos_ids)
         self._reason: CloseReason = "none"
@@ -107,13 +110,22 @@ class ReasoningTracker:
 
     @property
     def start_is_barred(self) -> bool:
-        """Whether the start marker must not be sampled: after a forced close, or when all is spent."""
-        return self.forced_close or self.spent
+        """Whether the start marker must not be sampled: after a forced close, or when all is spent.
+
+        One of several ids is barred behind its first. With nothing to spend its first block is let in:
+        a model that always opens one has no other way to its answer.
+        """
+        barred = self.forced_close or self.spent
+        if len(self._start.ids) == 1:
+            return barred
+        return barred and self.ever_thought and self._start.matched == 1
 
     @property
     def pending(self) -> int:
         """How many of the last ids may yet turn out to be a marker."""
-        return self._end.matched if self.in_thinking else self._start.matched
+        if self.in_thinking:
+            return self._end.matched
+        return max(self._start.matched, self._answer_start.matched)
 
     @property
     def in_transition(self) -> bool:
@@ -121,9 +133,14 @@ class ReasoningTracker:
         return len(self._plan) > len(self._end.ids)
 
     @property
+    def close_ids(self) -> tuple[int, ...]:
+        """What ends the open block: the end marker, or what is left of one that the model has begun."""
+        return self._end.ids[self._end.matched :]
+
+    @property
     def close_id(self) -> int | None:
-        """The id that begins the end marker, or goes on with one that is begun; None without one."""
-        return self._end.ids[self._end.matched] if self._end.ids else None
+        """The first of `close_ids`; None where there is no end marker."""
+        return self.close_ids[0] if self._end.ids else None
 
     @property
     def close_reason(self) -> CloseReason:
@@ -134,8 +151,7 @@ class ReasoningTracker:
         """Schedule the end of the open block (loop, deadline, tool). The first reason stands."""
         if self.in_thinking and self._end.ids and self._scheduled is None:
             self._scheduled = reason
-            begun = self._end.matched
-            self._plan = (() if begun else self._transition) + self._end.ids[begun:]
+            self._plan = (() if self.pending else self._transition) + self.close_ids
 
     def should_force_think_end(self) -> bool:
         """Whether the next committed token has to be `forced_token_id()`."""
@@ -165,7 +181,7 @@ class ReasoningTracker:
         if self.in_thinking:
             if self._scheduled is None and sampled in self._eos and token == self.close_id:
                 self.close("eos")
-                self._plan = self._end.ids[self._end.matched :]
+                self._plan = self.close_ids
             if self._scheduled is not None:
                 self._observe_closing(token, natural, by_eos=sampled in self._eos)
             else:
@@ -187,7 +203,8 @@ class ReasoningTracker:
         self._count("control")
         if in_marker:
             self._marker_is_natural &= natural
-            if self._end.push(token):
+            self._end.push(token)
+            if not self._plan:
                 self._finish_close()
 
     def _observe_thinking(self, token: int) -> None:
@@ -208,17 +225,26 @@ class ReasoningTracker:
         self._marker_is_natural, self._close_has_begun = True, False
 
     def _observe_answer(self, token: int) -> None:
-        if self._start.push(token):
-            self.answer_tokens -= self._tentative
-            self.control_tokens += self._tentative
-            self._tentative = 0
-            self.in_thinking = self.ever_thought = True
-            self._count("control")
+        opens, begins = self._start.push(token), self._answer_start.push(token)
+        if opens:
+            self._open_block()
+        elif begins:
+            self._complete_marker()
         elif token in self._eos or self._end.ids == (token,):
             self._count("control")
         else:
             self._count("answer")
-            self._tentative = self._start.matched
+            self._tentative = self.pending
+
+    def _open_block(self) -> None:
+        self._complete_marker()
+        self.in_thinking = self.ever_thought = True
+
+    def _complete_marker(self) -> None:
+        self.answer_tokens -= self._tentative
+        self.control_tokens += self._tentative
+        self._tentative = 0
+        self._count("control")
 
     def _count(self, kind: Kind) -> None:
         self.kind = kind

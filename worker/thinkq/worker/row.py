@@ -41,6 +41,7 @@ class Row:
     prefilled_at: float = 0.0
     first_token_at: float = 0.0
     deadline: float | None = None
+    overdue: bool = False
     answer_limit: int | None = None
     guard: LoopGuard | None = None
 
@@ -77,9 +78,11 @@ class Row:
         self.tagger.push(committed)
         if self.guard is not None and tracker.kind == "thinking" and self.guard.push(committed):
             tracker.close("loop")
+        if self.overdue:
+            tracker.close("deadline")
         if not self.first_token_at:
             self.first_token_at = time.monotonic()
-        if committed in self.eos and not tracker.in_thinking or self.tagger.stopped:
+        if (committed in self.eos and not tracker.in_thinking) or self.tagger.stopped:
             self.ended = "stop"
         elif self.completion_tokens >= self.plan.max_tokens:
             self.ended = "length"
@@ -87,11 +90,12 @@ class Row:
             self.ended = "timeout"
 
     def check_deadline(self, now: float) -> None:
-        """End an open thought whose time is up; end the job whose answer has had its time as well."""
+        """End an open thought whose time is up; end a job whose answer has had its time as well."""
         if self.deadline is None or now < self.deadline or self.ended is not None:
             return
         if self.tracker.in_thinking and self.tracker.close_id is not None:
-            self.tracker.close("deadline")
+            # Carried out behind the token in flight, which is committed already.
+            self.overdue = True
             self.answer_limit = self.plan.answer_reserve
             self.deadline = now + (self.job.timeout or 0.0)
         else:

@@ -39,7 +39,9 @@ class Sampling:
     @property
     def penalised(self) -> bool:
         """Whether logits depend on what was written before."""
-        return bool(self.presence_penalty or self.frequency_penalty) or self.repetition_penalty != 1.0
+        return (
+            bool(self.presence_penalty or self.frequency_penalty) or self.repetition_penalty != 1.0
+        )
 
 
 def sampling_of(job: Job, defaults: Mapping[str, Any]) -> Sampling:
@@ -53,7 +55,9 @@ def sampling_of(job: Job, defaults: Mapping[str, Any]) -> Sampling:
     temperature = job.temperature
     if temperature is None:
         # A generation_config that samples and names no temperature means 1.
-        temperature = 0.0 if greedy or not defaults.get("do_sample") else defaults.get("temperature", 1.0)
+        temperature = (
+            0.0 if greedy or not defaults.get("do_sample") else defaults.get("temperature", 1.0)
+        )
     return Sampling(
         temperature=temperature,
         top_p=option("top_p", 1.0),
@@ -106,10 +110,12 @@ class Sampler:
         ids, kept = self._candidates(logits.astype(mx.float32) / self._heat)
         cumulative = mx.cumsum(kept, axis=-1)
         chosen = mx.argmax(cumulative > uniforms[:, None] * cumulative[:, -1:], axis=-1)
-        return mx.where(self._is_greedy, best, mx.take_along_axis(ids, chosen[:, None], axis=-1)[:, 0])
+        return mx.where(
+            self._is_greedy, best, mx.take_along_axis(ids, chosen[:, None], axis=-1)[:, 0]
+        )
 
     def _candidates(self, logits: mx.array) -> tuple[mx.array, mx.array]:
-        """Ids by falling logit and their probabilities, 0 where they are cut, both (rows, candidates)."""
+        """Ids by falling logit and their probabilities, both (rows, candidates); 0 where cut."""
         width = logits.shape[-1]
         if self._widest and self._widest < width:
             ids = mx.argpartition(-logits, self._widest - 1, axis=-1)[:, : self._widest]
@@ -130,9 +136,9 @@ class Sampler:
 
 
 class Penalties:
-    """Presence, frequency and repetition penalties and logit biases, for the rows that ask for them.
+    """Presence, frequency and repetition penalties, and logit biases.
 
-    Counts are kept on the device, (rows, vocabulary), and only while a row needs them.
+    Counts are kept on the device, (rows, vocabulary), and only while a row asks for any of these.
     """
 
     def __init__(self, row: Sampling, prompt: Sequence[int], vocabulary: int) -> None:

@@ -1,59 +1,30 @@
 """Token ids to tagged text, by position and nothing else.
 
-Each side of a row has an incremental decoder of its own. Bytes of an unfinished character wait for the
-next token; at the end of a side they become one U+FFFD. Ids that may turn out to be a marker wait too.
-The concatenation of all pieces is the text that is stored, to the byte.
+Each side of a row has an incremental decoder of its own. Bytes of an unfinished character wait
+for the next token; at the end of a side they become one U+FFFD. Ids that may turn out to be a
+marker wait too.
+
+The answer then passes three stations: tool calls are taken out, leading newlines dropped, and
+what a stop string ends is cut off. What leaves the last one is shown and stored: the stream is
+the store, to the byte.
 """
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
+from thinkq.client.job import Job
+from thinkq.worker.cutter import Cutter
 from thinkq.worker.reasoning import ReasoningTracker
 from thinkq.worker.tokens import TokenBytes
+from thinkq.worker.tools import ToolCalls, ToolSyntax, offered
 
 Sink = Callable[[str, bool], None]
 """Called with each piece of text, and whether it is reasoning. It must only take note of it."""
 
-_new_decoder = codecs.getincrementaldecoder("utf-8")
-
-
-class StopStrings:
-    """Finds the first of several strings in a text that comes in pieces.
-
-    What may still become a stop string is held back; text from the match on never leaves.
-    """
-
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = tuple(stops)
-        self._longest = max(map(len, self._stops), default=0)
-        self._held = ""
-        self.found = False
-
-    def push(self, text: str) -> str:
-        """The text that is safe to show. After a match `found` is set."""
-        if not self._stops or self.found:
-            return "" if self.found else text
-        text = self._held + text
-        at = min((i for i in map(text.find, self._stops) if i >= 0), default=-1)
-        if at >= 0:
-            self.found, self._held = True, ""
-            return text[:at]
-        keep = self._hold(text)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep]
-
-    def flush(self) -> str:
-        """What was held back and never became a stop string."""
-        held, self._held = self._held, ""
-        return held
-
-    def _hold(self, text: str) -> int:
-        for size in range(min(self._longest - 1, len(text)), 0, -1):
-            if any(stop.startswith(text[-size:]) for stop in self._stops):
-                return size
-        return 0
+new_decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class Tagger:
@@ -62,24 +33,29 @@ class Tagger:
     Args:
         table: The tokenizer's bytes.
         tracker: The row's tracker; each token is observed there first, then pushed here.
-        stops: Strings that end the answer.
+        job: Its stop strings, its tools, and whether its thinking is kept and sent.
+        syntax: How the model writes tool calls; None: it writes none.
         sink: Where pieces go as they come; None: they are only kept.
-        include_reasoning: Whether thinking is kept and sent.
     """
 
     def __init__(
         self,
         table: TokenBytes,
         tracker: ReasoningTracker,
-        stops: Sequence[str] = (),
+        job: Job,
+        syntax: ToolSyntax | None = None,
         sink: Sink | None = None,
-        include_reasoning: bool = True,
     ) -> None:
         self._table, self._tracker = table, tracker
-        self._stops = StopStrings(stops)
-        self._sink, self._include_reasoning = sink, include_reasoning
-        self._decoders = (_new_decoder("replace"), _new_decoder("replace"))
+        self._sink, self._include_reasoning = sink, job.include_reasoning is not False
+        self._stops = Cutter(job.stop_strings)
+        self._drafts = Cutter([syntax.start] if syntax else [])
+        tools = offered(job)
+        self._calls = ToolCalls(syntax, tools) if syntax and tools else None
+        self._unparsed_tools = bool(tools) and syntax is None
+        self._decoders = (new_decoder("replace"), new_decoder("replace"))
         self._pieces: tuple[list[str], list[str]] = ([], [])
+        self._untouched = [True, True]
         self._begun = [False, False]
         self._blank = ""
         self._answer_has_text = False
@@ -93,7 +69,7 @@ class Tagger:
 
     @property
     def answer_is_blank(self) -> bool:
-        """Whether the answer is white space only, so far."""
+        """Whether the model has written nothing but white space for an answer. A call is more."""
         return not self._answer_has_text
 
     @property
@@ -103,8 +79,23 @@ class Tagger:
 
     @property
     def answer(self) -> str:
-        """All of the answer so far, without its leading newlines."""
+        """All of the answer so far, without its leading newlines and without its tool calls."""
         return "".join(self._pieces[False])
+
+    @property
+    def tool_calls(self) -> list[dict[str, Any]]:
+        """The calls in the answer so far, in OpenAI's form."""
+        return self._calls.calls if self._calls else []
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was odd about the text so far."""
+        odd = {
+            "tools_unsupported": self._unparsed_tools,
+            "tool_call_in_thinking": self._drafts.found,
+            "malformed_tool_call": self._calls is not None and self._calls.malformed,
+        }
+        return [name for name, is_so in odd.items() if is_so]
 
     def push(self, token: int) -> None:
         """Take in the token that the tracker has just observed."""
@@ -115,48 +106,61 @@ class Tagger:
             self._waiting.append(token)
             ready = len(self._waiting) - tracker.pending
             if ready > 0:
-                self._write(b"".join(map(self._table.__getitem__, self._waiting[:ready])), self._side)
-                del self._waiting[:ready]
+                self._decode(ready)
         if tracker.in_thinking != self._side:
             self._end_side()
             self._side = tracker.in_thinking
 
     def finish(self) -> None:
         """Let go of all that was held back: the row has ended."""
-        self._write(b"".join(map(self._table.__getitem__, self._waiting)), self._side)
-        self._waiting.clear()
+        self._decode(len(self._waiting))
         self._end_side()
-        if not self.stopped:
-            self._emit(self._stops.flush(), False)
+        self._finish_answer()
+
+    def _decode(self, tokens: int) -> None:
+        data = b"".join(map(self._table.__getitem__, self._waiting[:tokens]))
+        del self._waiting[:tokens]
+        self._write(self._decoders[self._side].decode(data), self._side)
 
     def _end_side(self) -> None:
-        self._write(b"", self._side, final=True)
-        self._decoders[self._side].reset()
+        self._write(self._decoders[self._side].decode(b"", True), self._side)
 
-    def _write(self, data: bytes, reasoning: bool, *, final: bool = False) -> None:
-        text = self._decoders[reasoning].decode(data, final)
+    def _write(self, text: str, reasoning: bool) -> None:
+        """Take in text of one side, in the order it was written."""
         if not text:
             return
-        if not self._begun[reasoning]:
-            text = self._begin(text, reasoning)
-        if text and not reasoning:
-            self._answer_has_text = self._answer_has_text or not text.isspace()
-            text = self._stops.push(text)
-        self._emit(text, reasoning)
-
-    def _begin(self, text: str, reasoning: bool) -> str:
-        """Drop the answer's leading newlines; hold thinking back while it is white space only."""
+        if self._untouched[reasoning]:
+            self._untouched[reasoning] = False
+            text = text.removeprefix(self._table.dummy_prefix)
         if reasoning:
+            self._write_thinking(text)
+        else:
+            self._answer_has_text = self._answer_has_text or not text.isspace()
+            self._write_answer(self._calls.push(text) if self._calls else text)
+
+    def _write_thinking(self, text: str) -> None:
+        """Hold thinking back while it is white space only."""
+        self._drafts.push(text)
+        if not self._begun[True]:
             text = self._blank + text
-            self._blank = "" if text.strip() else text
-            self._begun[True] = not self._blank
-            return "" if self._blank else text
-        text = text.lstrip("\n")
-        self._begun[False] = bool(text)
-        return text
+            self._begun[True] = not text.isspace()
+            self._blank = "" if self._begun[True] else text
+        if self._begun[True] and self._include_reasoning:
+            self._emit(text, True)
+
+    def _write_answer(self, text: str) -> None:
+        if not self._begun[False]:
+            text = text.lstrip("\n")
+            self._begun[False] = bool(text)
+        self._emit(self._stops.push(text)[0], False)
+
+    def _finish_answer(self) -> None:
+        if self._calls:
+            self._write_answer(self._calls.finish())
+        self._emit(self._stops.flush(), False)
 
     def _emit(self, text: str, reasoning: bool) -> None:
-        if not text or (reasoning and not self._include_reasoning):
+        if not text:
             return
         self._pieces[reasoning].append(text)
         if self._sink is not None:

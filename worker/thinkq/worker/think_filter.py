@@ -143,6 +143,11 @@ class ThinkFilter:
         """Whether text read now would be thinking. Held text decides nothing yet."""
         return self._level > 0
 
+    @property
+    def held(self) -> str:
+        """The text that is held back: what may still become a tag."""
+        return "".join(self._held)
+
     def push(self, chunk: str) -> FilterOut:
         """Reads the next chunk and gives out all text that is decided.
 
@@ -183,7 +188,7 @@ class ThinkFilter:
     def _read(self, char: str) -> int:
         """Reads one character of a possible tag; returns how many it took, 0 or 1."""
         if self._state is _State.NAME:
-            state = _after_name("".join(self._held), char)
+            state = _after_name(self.held, char)
         else:
             state = _after_attributes(self._state, char)
         if state is _State.TEXT:
@@ -201,7 +206,7 @@ class ThinkFilter:
             self._emit(self._let_go())
 
     def _let_go(self) -> str:
-        held = "".join(self._held)
+        held = self.held
         self._held.clear()
         self._state = _State.TEXT
         return held

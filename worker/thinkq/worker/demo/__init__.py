@@ -1,7 +1,7 @@
 """The shipped demo model: a reasoning model of 1.7 million parameters that runs anywhere.
 
-It thinks about small problems, answers them, and on problems beyond its training it often fails to stop
-thinking: everything that thinkq does about that can be seen and tested without a download.
+It thinks about small problems, answers them, and on problems beyond its training it often fails to
+stop thinking: everything that thinkq does about that can be seen and tested without a download.
 """
 
 from __future__ import annotations
@@ -25,4 +25,7 @@ def evaluation(level: Literal["easy", "hard"]) -> list[tuple[Job, str]]:
     """
     lines = (path() / "evaluation.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [row for row in map(json.loads, lines) if row["level"] == level]
-    return [(Job(messages=[Message(role="user", content=row["question"])]), row["answer"]) for row in rows]
+    return [
+        (Job(messages=[Message(role="user", content=row["question"])]), row["answer"])
+        for row in rows
+    ]

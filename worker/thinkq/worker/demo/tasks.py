@@ -1,8 +1,9 @@
 """The problems that the demo model learns, each with its working written out.
 
-Pure Python, seeded by the caller: the same `random.Random` gives the same problems. A `Problem` has a
-*size* (digits of its numbers, letters of its word). Each kind has a training range of sizes; the size
-`edge` is rare in training and comes with long chains of checks; everything above is never seen.
+Pure Python, seeded by the caller: the same `random.Random` gives the same problems. A `Problem` has
+a *size* (digits of its numbers, letters of its word). Each kind has a training range of sizes; the
+size `edge` is rare in training and comes with long chains of checks; everything above is never
+seen.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def add_columns(a: int, b: int) -> str:
             terms.append("1")
         total = sum(map(int, terms))
         carry = total // 10
-        lines.append(f"{'+'.join(terms)}={total}, write {total % 10}" + (", carry 1" if carry else ""))
+        lines.append(
+            f"{'+'.join(terms)}={total}, write {total % 10}" + (", carry 1" if carry else "")
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -84,7 +87,10 @@ def multiply_columns(a: int, b: int) -> str:
         total = int(digit) * b + carry
         extra = f"+{carry}" if carry else ""
         carry = total // 10
-        lines.append(f"{digit}*{b}{extra}={total}, write {total % 10}" + (f", carry {carry}" if carry else ""))
+        lines.append(
+            f"{digit}*{b}{extra}={total}, write {total % 10}"
+            + (f", carry {carry}" if carry else "")
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -99,8 +105,8 @@ SUM_QUESTIONS = (
     "Combien font {a} + {b} ?",
     "¿Cuánto es {a} + {b}?",
     "Quanto fa {a} + {b}?",
-    "{a} + {b} は？",
-    "{a} + {b} 等于多少？",
+    "{a} + {b} は？",  # noqa: RUF001 (the question mark of Japanese)
+    "{a} + {b} 等于多少？",  # noqa: RUF001 (the question mark of Chinese)
 )
 PRODUCT_QUESTIONS = (
     "What is {a} * {b}?",
@@ -109,7 +115,7 @@ PRODUCT_QUESTIONS = (
     "{a} * {b} = ?",
     "Was ist {a} * {b}?",
     "Combien font {a} * {b} ?",
-    "{a} * {b} は？",
+    "{a} * {b} は？",  # noqa: RUF001 (the question mark of Japanese)
 )
 COMPARE_QUESTIONS = (
     "Which is larger, {a} or {b}?",
@@ -132,21 +138,28 @@ STORIES: tuple[tuple[str, str], ...] = (
     ("-", "There were {a} {thing}. {name} sold {b} of them. How many {thing} remain?"),
     ("*", "{name} has {b} boxes with {a} {thing} each. How many {thing} are there?"),
 )
-WORDS = tuple(
-    "air ant arm art bag bee bird boat book bottle bread bridge butter button cabbage camera candle carrot castle "
-    "cat cherry circle city cloud coffee copper cotton cup dinner doctor dog door dragon eagle egg engine family "
-    "feather finger fire flower forest garden ginger glass grass green hammer harbor horse hotel house ice island "
-    "jacket jelly kettle kitten ladder lake lemon letter lion marble meadow mirror monkey moon mountain needle "
-    "night number ocean onion orange paper parrot pepper pillow planet pocket potato puppy rabbit rain river "
-    "rocket sea silver soccer spoon spring street summer sun table tea tiger tomato tree tunnel turtle valley "
-    "village violin water winter wood yellow zebra banana balloon mississippi strawberry raspberry".split()
-)
-SYLLABLES = tuple("ba be bo ca co da de di do fa fo ga go ha he ka ki la le lo ma mi mo na ne no pa pe po ra re "
-                  "ri ro sa se si so ta te ti to va vi wa".split())
+_WORDS = """
+air ant arm art bag bee bird boat book bottle bread bridge butter button cabbage camera candle
+carrot castle cat cherry circle city cloud coffee copper cotton cup dinner doctor dog door dragon
+eagle egg engine family feather finger fire flower forest garden ginger glass grass green hammer
+harbor horse hotel house ice island jacket jelly kettle kitten ladder lake lemon letter lion marble
+meadow mirror monkey moon mountain needle night number ocean onion orange paper parrot pepper pillow
+planet pocket potato puppy rabbit rain river rocket sea silver soccer spoon spring street summer sun
+table tea tiger tomato tree tunnel turtle valley village violin water winter wood yellow zebra
+banana balloon mississippi strawberry raspberry
+"""
+_SYLLABLES = """
+ba be bo ca co da de di do fa fo ga go ha he ka ki la le lo ma mi mo na ne no pa pe po ra re
+ri ro sa se si so ta te ti to va vi wa
+"""
+WORDS, SYLLABLES = tuple(_WORDS.split()), tuple(_SYLLABLES.split())
 
 
 def make_word(rng: random.Random, size: int) -> str:
-    """A word of exactly `size` letters: a real one where the list has one, else one of syllables."""
+    """A word of exactly `size` letters.
+
+    Where the list has one, half of the time a real word; else one made of syllables.
+    """
     real = [word for word in WORDS if len(word) == size]
     if real and rng.random() < 0.5:
         return rng.choice(real)
@@ -159,13 +172,17 @@ def make_sum(rng: random.Random, size: int) -> Problem:
     if rng.random() < 0.3:
         a, b = b, a
     question = rng.choice(SUM_QUESTIONS).format(a=a, b=b)
-    return Problem("sum", size, question, f"{a} + {b}\n{add_columns(a, b)}", f"{a} + {b}", str(a + b))
+    return Problem(
+        "sum", size, question, f"{a} + {b}\n{add_columns(a, b)}", f"{a} + {b}", str(a + b)
+    )
 
 
 def make_product(rng: random.Random, size: int) -> Problem:
     a, b = digits(rng, size), rng.randrange(2, 10)
     question = rng.choice(PRODUCT_QUESTIONS).format(a=a, b=b)
-    return Problem("product", size, question, f"{a} * {b}\n{multiply_columns(a, b)}", f"{a} * {b}", str(a * b))
+    return Problem(
+        "product", size, question, f"{a} * {b}\n{multiply_columns(a, b)}", f"{a} * {b}", str(a * b)
+    )
 
 
 def make_compare(rng: random.Random, size: int) -> Problem:
@@ -275,10 +292,26 @@ SYSTEMS = (
     "Think step by step.",
 )
 SMALL_TALK = (
-    ("Hello!", "The user says hello.\n", "Hello! Ask me for a sum, a product, or which number is larger."),
-    ("Hi", "The user says hello.\n", "Hello! Ask me for a sum, a product, or which number is larger."),
-    ("Who are you?", "The user asks who I am.\n", "I am the thinkq demo model. I can do small sums."),
-    ("What can you do?", "The user asks what I can do.\n", "I can add, multiply, compare numbers and count letters."),
+    (
+        "Hello!",
+        "The user says hello.\n",
+        "Hello! Ask me for a sum, a product, or which number is larger.",
+    ),
+    (
+        "Hi",
+        "The user says hello.\n",
+        "Hello! Ask me for a sum, a product, or which number is larger.",
+    ),
+    (
+        "Who are you?",
+        "The user asks who I am.\n",
+        "I am the thinkq demo model. I can do small sums.",
+    ),
+    (
+        "What can you do?",
+        "The user asks what I can do.\n",
+        "I can add, multiply, compare numbers and count letters.",
+    ),
     ("Thank you!", "The user says thanks.\n", "You are welcome."),
 )
 
@@ -292,7 +325,10 @@ class Sample:
     thinking: str | None
     answer: str
     cut: float | None
-    """Where the thinking is cut before the close, as a share of its tokens; None: it ends by itself."""
+    """Where the thinking is cut before the close, as a share of its tokens.
+
+    None: it ends by itself.
+    """
 
 
 def training_sample(rng: random.Random, exclude: frozenset[str] = frozenset()) -> Sample:

@@ -2,9 +2,9 @@
 
     python -m thinkq.worker.demo.train --out model
 
-Everything follows from SEED and the step number, so a run that was stopped goes on from its checkpoint
-as if it had not been. On Linux preload OpenBLAS (LD_PRELOAD=.../libopenblas.so.0): MLX's CPU wheel
-carries a reference BLAS that is several times slower.
+Everything follows from SEED and the step number, so a run that was stopped goes on from its
+checkpoint as if it had not been. On Linux preload OpenBLAS (LD_PRELOAD=.../libopenblas.so.0): MLX's
+CPU wheel carries a reference BLAS that is several times slower.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ PIECES = Regex(r"\p{N}|,? ?\p{L}+(?: (?=\p{N}))?| ?[^\s\p{L}\p{N}]+(?: (?=\p{N})
 
 
 def render(sample: tasks.Sample) -> tuple[str, str, str]:
-    """Prompt, thinking (with its close) and answer of a conversation, as the template writes them."""
+    """Prompt, thinking and answer of a conversation, as the template writes them."""
     system = f"{START}system\n{sample.system}{END}\n" if sample.system else ""
     prompt = f"{system}{START}user\n{sample.question}{END}\n{START}assistant\n{THINK}\n"
     if sample.thinking is None:
@@ -187,7 +187,12 @@ def evaluation_lines() -> list[dict[str, str]]:
                 continue
             seen.add(problem.question)
             lines.append(
-                {"level": level, "kind": problem.kind, "question": problem.question, "answer": problem.answer}
+                {
+                    "level": level,
+                    "kind": problem.kind,
+                    "question": problem.question,
+                    "answer": problem.answer,
+                }
             )
             count -= 1
     return lines
@@ -211,16 +216,22 @@ def train(out: Path, steps: int) -> None:
     model = qwen3.Model(qwen3.ModelArgs.from_dict(CONFIG))
     mx.eval(model.parameters())
     schedule = optim.join_schedules(
-        [optim.linear_schedule(0.0, PEAK_RATE, WARM_UP), optim.cosine_decay(PEAK_RATE, steps - WARM_UP, 2e-5)],
+        [
+            optim.linear_schedule(0.0, PEAK_RATE, WARM_UP),
+            optim.cosine_decay(PEAK_RATE, steps - WARM_UP, 2e-5),
+        ],
         [WARM_UP],
     )
     optimizer = optim.AdamW(schedule, betas=[0.9, 0.98], weight_decay=0.05)
     optimizer.init(model.trainable_parameters())
     step, checkpoint = 0, out / "checkpoint.safetensors"
+    state: dict[str, mx.array]
     if checkpoint.exists():
-        state = mx.load(str(checkpoint))
+        state = mx.load(str(checkpoint))  # type: ignore[assignment]  # a .safetensors is a dict
         model.update(tree_unflatten([(k[2:], v) for k, v in state.items() if k.startswith("m.")]))
-        optimizer.state = tree_unflatten([(k[2:], v) for k, v in state.items() if k.startswith("o.")])
+        optimizer.state = tree_unflatten(
+            [(k[2:], v) for k, v in state.items() if k.startswith("o.")]
+        )
         step = int(optimizer.state["step"].item())
         print(f"going on from step {step}")
     gradient = nn.value_and_grad(model, loss_fn)
@@ -236,18 +247,22 @@ def train(out: Path, steps: int) -> None:
         if step % 25 == 0:
             print(f"step {step} loss {running:.4f} {time.monotonic() - began:.0f} s", flush=True)
         if step % 200 == 0 or step == steps:
-            state = {f"m.{k}": v for k, v in tree_flatten(model.parameters())}
-            state |= {f"o.{k}": v for k, v in tree_flatten(optimizer.state)}
+            parameters: dict[str, mx.array] = dict(tree_flatten(model.parameters()))
+            state = {f"m.{k}": v for k, v in parameters.items()}
+            state |= {f"o.{k}": v for k, v in dict(tree_flatten(optimizer.state)).items()}
             mx.save_safetensors(str(checkpoint.with_stem("checkpoint.new")), state)
             checkpoint.with_stem("checkpoint.new").replace(checkpoint)
-            weights_out = dict(tree_flatten(model.parameters()))
-            mx.save_safetensors(str(out / "model.safetensors"), weights_out, {"format": "mlx"})
+            mx.save_safetensors(str(out / "model.safetensors"), parameters, {"format": "mlx"})
 
 
 def save_static(out: Path, tokenizer: Tokenizer, lines: list[dict[str, str]]) -> None:
     """Everything beside the weights: config, tokenizer, chat template, evaluation set."""
     (out / "config.json").write_text(
-        json.dumps(CONFIG | {"eos_token_id": tokenizer.token_to_id(END), "torch_dtype": "float32"}, indent=2) + "\n",
+        json.dumps(
+            CONFIG | {"eos_token_id": tokenizer.token_to_id(END), "torch_dtype": "float32"},
+            indent=2,
+        )
+        + "\n",
         encoding="utf-8",
     )
     tokenizer.save(str(out / "tokenizer.json"))
