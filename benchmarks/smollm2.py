@@ -85,7 +85,7 @@ def _name(name: str) -> str:
 
 
 def _unpermute(rows: mx.array, heads: int) -> mx.array:
-    """Rows (heads * size, columns): pairs side by side to halves, as rotary embeddings want them."""
+    """Rows (heads * size, columns): neighbouring pairs to halves, as rotary embeddings want."""
     shape = rows.shape
     return rows.reshape(heads, shape[0] // heads // 2, 2, shape[1]).swapaxes(1, 2).reshape(shape)
 

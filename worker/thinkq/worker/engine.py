@@ -20,8 +20,9 @@ from thinkq.client.errors import JobFailed
 from thinkq.client.job import Job
 from thinkq.client.result import FinishReason, Result
 from thinkq.client.settings import Settings, load_settings
-from thinkq.worker import budget, families, finalize, lm
+from thinkq.worker import budget, families, lm
 from thinkq.worker.decode import Batch, Controls, Flight
+from thinkq.worker.outcome import failed_result
 from thinkq.worker.prefill import Prefill, Room
 from thinkq.worker.prompt import PromptBuilder
 from thinkq.worker.row import Row
@@ -135,14 +136,7 @@ class Engine:
                 try:
                     self.add(job, job_id=name)
                 except JobFailed as error:
-                    results[name] = finalize.failed(
-                        job,
-                        job_id=name,
-                        attempt=1,
-                        kind=error.kind,
-                        message=str(error),
-                        model=self.name,
-                    )
+                    results[name] = failed_result(name, error, job=job, model=self.name)
             for row in self.turn():
                 assert row.result is not None
                 results[row.job_id] = row.result

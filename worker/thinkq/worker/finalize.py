@@ -9,7 +9,6 @@ from thinkq.client.result import (
     Budget,
     CloseReason,
     FinishReason,
-    JobError,
     Result,
     Status,
     Timing,
@@ -85,20 +84,4 @@ def usage_of(prompt: Prompt, tracker: ReasoningTracker) -> Usage:
         answer_tokens=kinds[1],
         control_tokens=kinds[2],
         completion_tokens=sum(kinds),
-    )
-
-
-def failed(
-    job: Job | None, *, job_id: str, attempt: int, kind: str, message: str, model: str | None
-) -> Result:
-    """The result of a job that never ran or could not go on. `message` is cut to 4 KiB."""
-    return Result(
-        job_id=job_id,
-        custom_id=job.custom_id if job else None,
-        status="failed",
-        finish_reason="error",
-        model=model,
-        attempt=attempt,
-        error=JobError(kind, message.encode()[:4096].decode(errors="ignore")),
-        metadata=job.metadata if job else None,
     )

@@ -1,4 +1,4 @@
-"""Results of jobs that failed outside the engine."""
+"""Results of jobs that could not be decoded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ MAX_MESSAGE_BYTES: Final = 4096
 
 
 def failed_result(
-    job_id: str, error: JobFailed | InvalidJob, *, job: Job | None = None, attempt: int = 1
+    job_id: str,
+    error: JobFailed | InvalidJob,
+    *,
+    job: Job | None = None,
+    attempt: int = 1,
+    model: str | None = None,
 ) -> Result:
     """A failed job's result. `job` is None where its payload cannot be read."""
     kind = error.kind if isinstance(error, JobFailed) else error.code
@@ -25,4 +30,5 @@ def failed_result(
         finish_reason="error",
         error=JobError(kind, message),
         attempt=attempt,
+        model=model,
     )

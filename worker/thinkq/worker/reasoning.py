@@ -2,23 +2,23 @@
 
 Two rules govern everything here:
 
-1. A budget of N means that at most N tokens which the model itself chose are spent on thinking, over
-   all blocks of the job. Markers and forced tokens are never charged.
+1. A budget of N means that at most N tokens which the model itself chose are spent on thinking,
+   over all blocks of the job. Markers and forced tokens are never charged.
 2. A close that is scheduled is carried out, once, whatever the model samples meanwhile.
 
-How it works. The tracker is pure: no device, no text, no I/O. For each committed token the decode loop
-calls `observe_token`, then asks `should_force_think_end`; if so, the next committed token is
+How it works. The tracker is pure: no device, no text, no I/O. For each committed token the decode
+loop calls `observe_token`, then asks `should_force_think_end`; if so, the next committed token is
 `forced_token_id()`, in place of a sample that nobody has read yet. States and transitions:
 
     ANSWER   -- start marker ------------------> THINKING  charged to what is left of the budget
     THINKING -- end marker, sampled -----------> ANSWER    natural
-    THINKING -- budget spent, or close(reason)-> CLOSING   a plan of ids: transition, then end marker
+    THINKING -- budget spent, or close(reason)-> CLOSING   a plan: transition, then end marker
     THINKING -- end of sequence, sampled ------> CLOSING   the loop commits `close_id` in its place
     CLOSING  -- the plan is carried out -------> ANSWER    natural, eos, or the reason scheduled
 
-A marker may be several ids. Ids that may turn out to be a marker count as what surrounds them until it
-is complete, then as control; `pending` says how many of the last ids are in that state. A marker that
-the model has begun is completed, never begun again.
+A marker may be several ids. Ids that may turn out to be a marker count as what surrounds them until
+it is complete, then as control; `pending` says how many of the last ids are in that state. A marker
+that the model has begun is completed, never begun again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Kind = Literal["thinking", "answer", "control"]
 
 
 class Marker:
-    """Finds a sequence of ids in a stream of ids (Knuth, Morris, Pratt). Empty ids are never found."""
+    """Finds ids in a stream of ids (Knuth, Morris, Pratt). Empty ids are never found."""
 
     def __init__(self, ids: Sequence[int]) -> None:
         self.ids = tuple(ids)
@@ -65,8 +65,8 @@ class ReasoningTracker:
         budget: Thinking tokens allowed over all blocks; None never forces.
         think_end_ids: The end marker. Empty: nothing can be forced.
         think_start_ids: The start marker, for models that open blocks themselves.
-        transition_ids: Forced before the end marker; left out at budget 0, and where the model has begun
-            the marker itself.
+        transition_ids: Forced before the end marker; left out at budget 0, and where the model has
+            begun the marker itself.
         eos_ids: Ids that end the sequence; sampled while thinking they are a close.
         answer_start_ids: What the model writes before an answer that no thought precedes; control.
     """
@@ -112,8 +112,8 @@ class ReasoningTracker:
     def start_is_barred(self) -> bool:
         """Whether the start marker must not be sampled: after a forced close, or when all is spent.
 
-        One of several ids is barred behind its first. With nothing to spend its first block is let in:
-        a model that always opens one has no other way to its answer.
+        One of several ids is barred behind its first. With nothing to spend its first block is let
+        in: a model that always opens one has no other way to its answer.
         """
         barred = self.forced_close or self.spent
         if len(self._start.ids) == 1:
@@ -134,7 +134,7 @@ class ReasoningTracker:
 
     @property
     def close_ids(self) -> tuple[int, ...]:
-        """What ends the open block: the end marker, or what is left of one that the model has begun."""
+        """What ends the open block: the end marker, or what is left of one that is begun."""
         return self._end.ids[self._end.matched :]
 
     @property
@@ -172,7 +172,7 @@ class ReasoningTracker:
     def observe_token(self, token: int, sampled: int | None = None) -> bool:
         """Take in one committed id; `sampled` is the model's own choice at that position.
 
-        Without `sampled` a token that was handed out counts as forced, any other as the model's own.
+        Without `sampled` a token that was handed out counts as forced, any other as chosen.
         Returns whether the token is reasoning; `kind` tells control from answer.
         Raises ValueError if another token was committed than the forced one: the loop is broken.
         """
