@@ -58,7 +58,7 @@ def test_a_user_who_sets_nothing_gets_an_answer_to_every_hard_job(engine: Engine
 
 
 def test_the_evaluation_set_is_fixed_by_its_seed() -> None:
-    shipped = {level: len(evaluation(level)) for level in ("easy", "hard")}  # type: ignore[arg-type]
+    shipped = {level: len(evaluation(level)) for level in ("easy", "hard")}
     assert shipped == EVALUATION
     lines = (path() / "evaluation.jsonl").read_text("utf-8").splitlines()
     assert [msgspec.json.decode(line) for line in lines] == evaluation_lines()
