@@ -157,6 +157,8 @@ def test_the_same_command_again_has_nothing_to_do(tmp_path: Path) -> None:
     rows = out.read_bytes()
     assert first.returncode in (0, 3), first.stderr
     assert len(rows.splitlines()) == 3
+    assert first.stderr.endswith(f"results: {out}\n")
+    assert (tmp_path / "home").stat().st_mode & 0o077 == 0, "prompts lie open"
     again = thinkq(tmp_path / "home", "run", str(short))
     assert again.returncode == first.returncode
     assert out.read_bytes() == rows

@@ -87,7 +87,9 @@ class _Daemon:
 
     def __init__(self, settings: Settings, model: str | None) -> None:
         self._log = settings.logs_path / "daemon.log"
-        self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Each by itself: of the parents that mkdir makes, only the last is private.
+        for directory in (settings.home_path, self._log.parent):
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 COMMAND,

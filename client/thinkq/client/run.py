@@ -69,6 +69,8 @@ def run(options: RunOptions, settings: Settings, out: BinaryIO, err: TextIO) -> 
         output.finish()
     for text in summary(pace.tally, new_tokens=pace.new_tokens, seconds=pace.seconds):
         print(text, file=err)
+    if options.output != "-":
+        print(f"results: {options.output}", file=err)
     return exit_code(pace.tally)
 
 
