@@ -79,12 +79,19 @@ def test_bu_07_a_model_that_opens_the_block_itself_is_held_to_the_budget() -> No
     assert (result.thinking, result.answer, result.close_reason) == ("AB", "XY", "budget")
 
 
-@pytest.mark.parametrize(("thinking", "budget"), [("A", 8), ("ABC", 3), ("ABC", 4)])
+@pytest.mark.parametrize(("thinking", "budget"), [("A", 8), ("AB", 3), ("ABC", 3)])
 def test_bu_08_the_end_of_sequence_while_thinking_is_a_close(thinking: str, budget: int) -> None:
     engine = scripted_engine(natural([*thinking, EOS], "X"))
     (result,) = engine.run([ask(thinking_token_budget=budget, max_tokens=50)])
     assert engine.model.written() == [*thinking, CLOSE, "X", EOS]
     assert (result.answer, result.close_reason) == ("X", "eos")
+
+
+def test_bu_08_an_end_of_sequence_behind_the_budget_comes_too_late() -> None:
+    engine = scripted_engine(natural([*"ABCD", EOS], "X"))
+    (result,) = engine.run([ask(thinking_token_budget=3, max_tokens=50)])
+    assert engine.model.written() == ["A", "B", "C", CLOSE, "X", EOS]
+    assert result.close_reason == "budget"
 
 
 @pytest.mark.parametrize("blanks", [[], ["\n"], ["\n", " ", "\n"]])

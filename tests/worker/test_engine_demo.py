@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import mlx.core as mx
+import msgspec
 import pytest
 from mlx_lm.generate import generate_step
 
+from support.scripted import EOS, ScriptCache, ask, natural, scripted_engine
 from support.taps import run_tapped
 from thinkq.client.job import Job, Message
 from thinkq.client.settings import load_settings
@@ -134,3 +136,45 @@ def test_max_tokens_beyond_the_context_is_lowered_with_a_warning(engine: Engine)
     (result,) = engine.run([job])
     assert "max_tokens_clamped" in result.warnings
     assert result.usage.prompt_tokens + result.usage.completion_tokens <= 4096
+
+
+def test_thirty_two_budgets_in_one_batch_are_each_kept_to_the_token(engine: Engine) -> None:
+    wide = Engine(engine.model, engine.tokenizer, max_batch=32, settings=engine.settings)
+    jobs = [job for job in HARD if thinks_on(engine, job)]
+    jobs = [with_budget(jobs[i % len(jobs)], i, 200) for i in range(32)]
+    results = wide.run(jobs)
+    assert [result.usage.thinking_tokens for result in results] == list(range(32))
+    assert all(result.close_reason == "budget" for result in results)
+    assert all(result.answer.strip() for result in results)
+
+
+def test_what_the_rules_are_worth(engine: Engine) -> None:
+    """Without reserve, guard and end-of-sequence rule most hard jobs have no answer."""
+    bare = Engine(
+        engine.model, engine.tokenizer, max_batch=16, settings=engine.settings, eos_closes=False
+    )
+    options = {"max_tokens": 512, "answer_reserve": 0, "loop_guard": False}
+    jobs = HARD[:20]
+    results = bare.run([msgspec.structs.replace(job, **options) for job in jobs])
+    assert sum(bool(result.answer.strip()) for result in results) < 0.85 * len(jobs)
+    assert all(result.answer.strip() for result in engine.run(jobs))
+
+
+def test_an_end_of_sequence_ends_a_thought_for_good_without_the_rule() -> None:
+    engine = scripted_engine(natural([*"AB", EOS], "XY"), eos_closes=False)
+    (result,) = engine.run([ask(max_tokens=50)])
+    assert (result.thinking, result.answer) == ("AB", "")
+    assert result.warnings == ["empty_answer"]
+    assert result.usage.completion_tokens == 3
+
+
+def test_a_model_whose_cache_cannot_be_batched_runs_one_row_at_a_time_and_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(ScriptCache, "merge")
+    engine = scripted_engine(natural("ABC", "XY"), natural("DEF", "Z"), max_batch=8)
+    assert engine.max_batch == engine.free == 1
+    assert "one at a time" in caplog.text
+    first, second = engine.run([ask(i, thinking_token_budget=2, max_tokens=30) for i in (0, 1)])
+    assert (first.thinking, first.answer) == ("AB", "XY")
+    assert (second.thinking, second.answer) == ("DE", "Z")

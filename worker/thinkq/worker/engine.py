@@ -9,6 +9,7 @@ others until it ends. One thread owns an engine: it loads the model, and makes e
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -31,6 +32,8 @@ from thinkq.worker.splitter import Splitter
 from thinkq.worker.tagger import Sink
 from thinkq.worker.tokens import TokenBytes
 
+_log = logging.getLogger(__name__)
+
 PREFILL_STEP = 2048
 """Prompt tokens that are read at once when no row is running."""
 
@@ -50,6 +53,8 @@ class Engine:
         max_batch: Rows decoded at once. A model whose cache cannot be batched runs one at a time.
         settings: Defaults for jobs that leave things open; by default from the environment.
         pipelined: False runs the plain twin of the loop: the same tokens, slower.
+        eos_closes: False lets an end of sequence end a job that has not answered, as it does
+            elsewhere; to measure what the rule is worth.
     """
 
     def __init__(
@@ -60,8 +65,10 @@ class Engine:
         max_batch: int = 16,
         settings: Settings | None = None,
         pipelined: bool = True,
+        eos_closes: bool = True,
     ) -> None:
-        self._setup(lm.in_hand(model, tokenizer), max_batch, settings, pipelined)
+        loaded = lm.in_hand(model, tokenizer)
+        self._setup(loaded, max_batch, settings, pipelined=pipelined, eos_closes=eos_closes)
 
     @classmethod
     def load(
@@ -71,19 +78,29 @@ class Engine:
         max_batch: int = 16,
         settings: Settings | None = None,
         pipelined: bool = True,
+        eos_closes: bool = True,
     ) -> Engine:
         """Load `demo`, a path, or a model of the hub. Raises JobFailed (unknown_model)."""
         engine = cls.__new__(cls)
-        engine._setup(lm.load(name), max_batch, settings, pipelined)
+        loaded = lm.load(name)
+        engine._setup(loaded, max_batch, settings, pipelined=pipelined, eos_closes=eos_closes)
         return engine
 
     def _setup(
-        self, loaded: lm.LoadedModel, max_batch: int, settings: Settings | None, pipelined: bool
+        self,
+        loaded: lm.LoadedModel,
+        max_batch: int,
+        settings: Settings | None,
+        *,
+        pipelined: bool,
+        eos_closes: bool,
     ) -> None:
         self.model, self.tokenizer, self.name = loaded.model, loaded.tokenizer, loaded.name
         self.settings = settings or load_settings()
         self.batches = lm.can_batch(lm.new_cache(self.model))
         self.max_batch = max_batch if self.batches else 1
+        if not self.batches:
+            _log.warning("%s: its cache cannot be batched; jobs run one at a time", self.name)
         self._loaded, self._pipelined = loaded, pipelined
         self._table = TokenBytes(loaded.hf_tokenizer)
         self._markers = families.resolve(
@@ -94,7 +111,7 @@ class Engine:
             loaded.tokenizer, self._table, self._markers, sorted(loaded.eos_ids)
         )
         self._controls = Controls(
-            eos=tuple(sorted(loaded.eos_ids)),
+            eos=tuple(sorted(loaded.eos_ids)) if eos_closes else (),
             start=self._markers.start_ids,
             end=self._markers.end_ids,
         )

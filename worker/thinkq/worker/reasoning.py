@@ -211,6 +211,8 @@ class ReasoningTracker:
         if self._end.push(token):
             self._count("control")
             self._finish_close()
+        elif token in self._eos:
+            self._count("control")  # only where nothing closes a thought at the end of sequence
         else:
             self._count("thinking")
             self._tentative = self._end.matched

@@ -82,7 +82,7 @@ class Row:
             tracker.close("deadline")
         if not self.first_token_at:
             self.first_token_at = time.monotonic()
-        if (committed in self.eos and not tracker.in_thinking) or self.tagger.stopped:
+        if committed in self.eos or self.tagger.stopped:
             self.ended = "stop"
         elif self.completion_tokens >= self.plan.max_tokens:
             self.ended = "length"
