@@ -1,6 +1,6 @@
 """The decode loop against mlx-lm itself, in one process, in turns.
 
-    python benchmarks/decode.py [--model demo|smollm2] [--repeats 5] [--json]
+    python benchmarks/decode.py [--model demo|smollm2] [--repeats 5] [--tokens 160] [--json]
 
 Both decode the same prompts with the same model, and the same number of tokens. Prints ratios of
 tokens per second (thinkq over mlx-lm; above 1 is faster) with their spread. Absolute times mean
@@ -30,7 +30,6 @@ from thinkq.worker.demo import evaluation
 from thinkq.worker.engine import Engine
 
 ROWS = 32
-TOKENS = 160
 
 
 @dataclass(frozen=True)
@@ -49,17 +48,17 @@ def texts(count: int) -> list[str]:
     return [str(jobs[i % len(jobs)].messages[-1].content) for i in range(count)]
 
 
-def job(text: str, sampling: dict[str, Any]) -> Job:
+def job(text: str, tokens: int, sampling: dict[str, Any]) -> Job:
     """A job with everything on: a budget that nothing reaches, the loop guard, a sink."""
     return Job(
         messages=[Message(role="user", content=text)],
-        max_tokens=TOKENS,
+        max_tokens=tokens,
         answer_reserve=0,
         **sampling,
     )
 
 
-def measures(engine: Engine) -> list[Measure]:
+def measures(engine: Engine, tokens: int) -> list[Measure]:
     """The first three rows of the speed goals."""
     tokenizer, model = engine.tokenizer, engine.model
     prompts = [
@@ -87,7 +86,7 @@ def measures(engine: Engine) -> list[Measure]:
         published.clear()
         for i, text in enumerate(texts(count)):
             engine.add(
-                job(text, sampling[i]),
+                job(text, tokens, sampling[i]),
                 job_id=str(i),
                 sink=lambda piece, side: published.append(piece),
             )
@@ -97,14 +96,14 @@ def measures(engine: Engine) -> list[Measure]:
         return made
 
     def single() -> int:
-        return sum(1 for _ in stream_generate(model, tokenizer, prompts[0], max_tokens=TOKENS))
+        return sum(1 for _ in stream_generate(model, tokenizer, prompts[0], max_tokens=tokens))
 
     def batch(chosen: list[Any] | None) -> int:
         generator = BatchGenerator(
-            model, max_tokens=TOKENS, stop_tokens=[[i] for i in tokenizer.eos_token_ids]
+            model, max_tokens=tokens, stop_tokens=[[i] for i in tokenizer.eos_token_ids]
         )
         options = {"samplers": chosen} if chosen else {}
-        generator.insert(prompts, [TOKENS] * ROWS, **options)
+        generator.insert(prompts, [tokens] * ROWS, **options)
         made, left = 0, ROWS
         while left:
             for response in generator.next_generated():
@@ -170,6 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=["demo", "smollm2"], default="demo")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=160, help="tokens of each row")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     settings = load_settings({})
@@ -180,13 +180,13 @@ def main() -> None:
         if loaded is None:
             return
         engine = Engine(*loaded, max_batch=ROWS, settings=settings)
-    rows = [compare(measure, arguments.repeats) for measure in measures(engine)]
+    rows = [compare(measure, arguments.repeats) for measure in measures(engine, arguments.tokens)]
     if arguments.json:
         print(json.dumps({"model": arguments.model, "rows": rows}))
         return
     print(
         f"{arguments.model}: thinkq over mlx-lm, "
-        f"{arguments.repeats} runs each, {TOKENS} tokens a row"
+        f"{arguments.repeats} runs each, {arguments.tokens} tokens a row"
     )
     for row in rows:
         low, high = row["spread"]

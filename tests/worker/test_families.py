@@ -31,19 +31,18 @@ SEED = (
 XTML = ("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>", EOS)
 WORDS = ("analysis", "assistant", "commentary", "final", "response", "thought", "think")
 
-# family, a model type of it, control tokens of its vocabulary, start, end, tool: as single tokens.
-ROWS: list[tuple[str, str, Sequence[str], str, str, str]] = [
-    ("thinkq-demo", "thinkq-demo", QWEN, "<think>", "</think>", ""),
-    ("qwen3", "qwen3", QWEN, "<think>", "</think>", "<tool_call>"),
-    ("qwen3", "qwen3_5_moe", QWEN, "<think>", "</think>", "<tool_call>"),
-    ("deepseek", "deepseek_v3", (*THINK, EOS), "<think>", "</think>", ""),
+# family, a model type of it, control tokens of its vocabulary, start, end: as single tokens.
+ROWS: list[tuple[str, str, Sequence[str], str, str]] = [
+    ("thinkq-demo", "thinkq-demo", QWEN, "<think>", "</think>"),
+    ("qwen3", "qwen3", QWEN, "<think>", "</think>"),
+    ("qwen3", "qwen3_5_moe", QWEN, "<think>", "</think>"),
+    ("deepseek", "deepseek_v3", (*THINK, EOS), "<think>", "</think>"),
     (
         "glm",
         "glm4_moe",
         (*THINK, "<tool_call>", "<|user|>", EOS),
         "<think>",
         "</think>",
-        "<tool_call>",
     ),
     (
         "kimi",
@@ -51,18 +50,16 @@ ROWS: list[tuple[str, str, Sequence[str], str, str, str]] = [
         (*THINK, "<|tool_calls_section_begin|>", "<|tool_call_begin|>", EOS),
         "<think>",
         "</think>",
-        "<|tool_calls_section_begin|>",
     ),
-    ("nemotron", "nemotron_h", QWEN, "<think>", "</think>", "<tool_call>"),
-    ("lfm2", "lfm2_moe", (*THINK, "<|tool_call_start|>", EOS), "<think>", "</think>", ""),
-    ("minimax", "minimax_m2", (*THINK, "<minimax:tool_call>", EOS), "<think>", "</think>", ""),
+    ("nemotron", "nemotron_h", QWEN, "<think>", "</think>"),
+    ("lfm2", "lfm2_moe", (*THINK, "<|tool_call_start|>", EOS), "<think>", "</think>"),
+    ("minimax", "minimax_m2", (*THINK, "<minimax:tool_call>", EOS), "<think>", "</think>"),
     (
         "minimax-m3",
         "minimax_m3_vl",
         ("<mm:think>", "</mm:think>", "]<]minimax[>[", "<tool_call>", EOS),
         "<mm:think>",
         "</mm:think>",
-        "]<]minimax[>[ <tool_call>",
     ),
     (
         "longcat",
@@ -70,28 +67,25 @@ ROWS: list[tuple[str, str, Sequence[str], str, str, str]] = [
         ("<longcat_think>", "</longcat_think>", EOS),
         "<longcat_think>",
         "</longcat_think>",
-        "",
     ),
-    ("mistral", "ministral3", ("[INST]", "[THINK]", "[/THINK]", EOS), "[THINK]", "[/THINK]", ""),
-    ("seed-oss", "seed_oss", SEED, "<seed:think>", "</seed:think>", ""),
+    ("mistral", "ministral3", ("[INST]", "[THINK]", "[/THINK]", EOS), "[THINK]", "[/THINK]"),
+    ("seed-oss", "seed_oss", SEED, "<seed:think>", "</seed:think>"),
     (
         "solar",
         "solar_open",
         ("<|think:start|>", "<|think:end|>", EOS),
         "<|think:start|>",
         "<|think:end|>",
-        "",
     ),
-    ("gemma4", "gemma4", GEMMA, "<|channel> thought", "<channel|>", ""),
+    ("gemma4", "gemma4", GEMMA, "<|channel> thought", "<channel|>"),
     (
         "gpt-oss",
         "gpt_oss",
         HARMONY,
         "<|channel|> analysis <|message|>",
         "<|end|> <|start|> assistant <|channel|> final <|message|>",
-        "<|end|> <|start|> assistant <|channel|> commentary",
     ),
-    ("kimi-k3", "kimi_k3", XTML, "<|open|> think <|sep|>", "<|close|> think <|sep|>", ""),
+    ("kimi-k3", "kimi_k3", XTML, "<|open|> think <|sep|>", "<|close|> think <|sep|>"),
 ]
 
 
@@ -117,42 +111,39 @@ def text_of(tokenizer: PreTrainedTokenizerFast, tokens: Sequence[int]) -> str:
     return text
 
 
-def check(
-    markers: Markers, tokenizer: PreTrainedTokenizerFast, start: str, end: str, tool: str
-) -> None:
+def check(markers: Markers, tokenizer: PreTrainedTokenizerFast, start: str, end: str) -> None:
     assert markers.by == "token"
     assert markers.start_ids == ids(tokenizer, start)
     assert markers.end_ids == ids(tokenizer, end)
-    assert markers.tool_start_ids == ids(tokenizer, tool)
     assert text_of(tokenizer, markers.start_ids) == markers.start
     assert text_of(tokenizer, markers.end_ids) == markers.end
 
 
 @pytest.mark.parametrize(
-    ("name", "model_type", "tokens", "start", "end", "tool"), ROWS, ids=[row[1] for row in ROWS]
+    ("name", "model_type", "tokens", "start", "end"), ROWS, ids=[row[1] for row in ROWS]
 )
 def test_a_row_is_found_by_its_model_type(
-    name: str, model_type: str, tokens: Sequence[str], start: str, end: str, tool: str
+    name: str, model_type: str, tokens: Sequence[str], start: str, end: str
 ) -> None:
     tokenizer = make_tokenizer(None, tokens, WORDS)
     markers = resolve(tokenizer, model_type)
     assert markers.family == name
-    check(markers, tokenizer, start, end, tool)
+    check(markers, tokenizer, start, end)
 
 
 @pytest.mark.parametrize(
-    ("name", "model_type", "tokens", "start", "end", "tool"), ROWS, ids=[row[1] for row in ROWS]
+    ("name", "model_type", "tokens", "start", "end"), ROWS, ids=[row[1] for row in ROWS]
 )
 def test_an_unknown_model_type_falls_to_the_same_markers_by_its_vocabulary(
-    name: str, model_type: str, tokens: Sequence[str], start: str, end: str, tool: str
+    name: str, model_type: str, tokens: Sequence[str], start: str, end: str
 ) -> None:
-    """`<think>` is common to many: no calls and no transition are inferred from it."""
+    """`<think>` is common to many and names no family."""
     tokenizer = make_tokenizer(None, tokens, WORDS)
     for unknown in ("a_new_model", None, model_type + "_2", "my_" + model_type):
         markers = resolve(tokenizer, unknown)
         plain = start == "<think>"
         assert markers.family == ("think" if plain else name)
-        check(markers, tokenizer, start, end, "" if plain else tool)
+        check(markers, tokenizer, start, end)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +169,7 @@ def test_every_row_of_the_table_is_tested() -> None:
 
 def test_the_docs_show_the_table_as_it_is() -> None:
     table = [
-        [family.name, ", ".join(family.model_types), family.start, family.end, family.tool]
+        [family.name, ", ".join(family.model_types), family.start, family.end]
         for family in FAMILIES
     ]
     assert [[cell.replace("`", "") for cell in row] for row in docs_rows()] == table
@@ -196,7 +187,7 @@ def test_no_model_type_is_named_twice_or_unknown_to_the_world() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[1] for row in ROWS])
 def test_where_mlx_lm_infers_markers_we_resolve_the_same_ids(
-    row: tuple[str, str, Sequence[str], str, str, str],
+    row: tuple[str, str, Sequence[str], str, str],
 ) -> None:
     tokenizer = make_tokenizer(None, row[2], WORDS)
     theirs = TokenizerWrapper(tokenizer)
@@ -280,11 +271,6 @@ def test_ids_come_from_the_tokenizer_at_hand() -> None:
     assert text_of(one, first.end_ids) == text_of(other, second.end_ids) == "</think>"
 
 
-def test_a_tool_call_that_is_not_a_token_is_none() -> None:
-    """Spelled in ordinary pieces it may be a quotation."""
-    assert resolve(make_tokenizer(None, (*THINK, EOS)), "qwen3").tool_start_ids == ()
-
-
 def test_transitions_are_the_familys_own_unless_the_settings_say_otherwise() -> None:
     qwen, seed = make_tokenizer(None, QWEN), make_tokenizer(None, SEED)
     assert text_of(qwen, resolve(qwen, "qwen3").transition_ids) == QWEN_TRANSITION
@@ -310,7 +296,7 @@ def test_a_marker_may_end_in_a_piece_of_a_sentencepiece_vocabulary() -> None:
     backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback()])
     backend.add_special_tokens([AddedToken(text, normalized=False) for text in GEMMA])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=EOS)
-    check(resolve(tokenizer, "gemma4"), tokenizer, "<|channel> thought", "<channel|>", "")
+    check(resolve(tokenizer, "gemma4"), tokenizer, "<|channel> thought", "<channel|>")
 
 
 def test_the_demo_models_own_tokenizer_is_a_row_without_a_transition() -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from support.rendering import BARE, BOS, CLOSED, OPENED, Rendered, job
-from support.scripted import SPECIALS, make_tokenizer
+from support.scripted import CLOSE, SPECIALS, ask, make_tokenizer, natural, scripted_engine
 from support.templates import GEMMA, HARMONY, QWEN, QWEN_UNOPENED, R1
 from thinkq.client.errors import InvalidJob, JobFailed
+from thinkq.client.job import convert_job
 from thinkq.worker.families import resolve
 from thinkq.worker.prompt import PromptBuilder
+
+LONE = "\ud800"
 
 
 @pytest.mark.parametrize(
@@ -134,6 +138,38 @@ def test_tt_09_a_template_that_raises_is_one_clear_error(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"tools": [{"type": "function", "function": {"name": LONE}}]}],
+)
+def test_a_lone_surrogate_is_refused_since_it_has_no_ids(options: dict[str, Any]) -> None:
+    text = "q" if options else LONE
+    with pytest.raises(
+        JobFailed, match="a lone surrogate, which is no character; remove"
+    ) as caught:
+        Rendered(QWEN, job(("user", text), **options))
+    assert caught.value.kind == "bad_payload"
+
+
+def test_tt_09_no_messages_are_refused_before_any_template() -> None:
+    with pytest.raises(InvalidJob, match="messages"):
+        convert_job({"messages": []})
+
+
+def test_tt_09_a_template_that_refuses_one_job_lets_the_others_run() -> None:
+    """As Qwen3.5 with a system message alone, and with one that is not the first."""
+    engine = scripted_engine(natural(["A", CLOSE], "X"), template=QWEN)
+    bad = [job(("system", "s")), job(("user", "q0"), ("system", "s"))]
+    results = engine.run([bad[0], ask(), bad[1]])
+    assert [each.status for each in results] == ["failed", "done", "failed"]
+    assert [each.error.kind if each.error else None for each in results] == [
+        "template_error",
+        None,
+        "template_error",
+    ]
+    assert results[1].answer == "X"
+
+
 def test_tt_11_a_prefill_with_thinking_on_is_refused() -> None:
     for options in ({}, {"enable_thinking": True}, {"reasoning_effort": "high"}):
         with pytest.raises(InvalidJob) as caught:
@@ -167,6 +203,15 @@ def test_tt_12_old_thinking_is_sent_only_if_the_template_wants_it() -> None:
     rendered = Rendered(QWEN, job(("user", "q"), answer, ("user", "r")))
     assert "RRR" not in rendered.text
     assert "The tag </think> closes." in rendered.text
+
+
+def test_tt_12_a_result_row_can_be_pasted_back_as_history() -> None:
+    (result,) = scripted_engine(natural([*"RRR", CLOSE], "The tag </think> closes.")).run([ask()])
+    row = to_builtins(result)
+    answer = {"role": "assistant", "content": row["answer"], "thinking": row["thinking"]}
+    keep = {"chat_template_kwargs": {"keep_reasoning": True}}
+    text = Rendered(QWEN, job(("user", "q"), answer, ("user", "r"), **keep)).text
+    assert "<think>\nRRR\n</think>\n\nThe tag </think> closes.<|im_end|>" in text
 
 
 EFFORTS: list[tuple[dict[str, Any], str]] = [

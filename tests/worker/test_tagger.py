@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
 from support.scripted import make_tokenizer
-from support.tokenizers import CONTROLS, byte_level, metaspace, sentence_piece
+from support.tokenizers import CONTROLS, byte_level, metaspace, qwen35, sentence_piece
 from thinkq.client.job import Job, Message
 from thinkq.worker.cutter import Cutter
 from thinkq.worker.reasoning import ReasoningTracker
@@ -38,7 +38,8 @@ class Reader:
 
     def __init__(self, tokenizer: Any, *, thinking: bool = False, **options: object) -> None:
         start, end, eos = (
-            tokenizer.convert_tokens_to_ids(text) for text in ("<think>", "</think>", "</s>")
+            tokenizer.convert_tokens_to_ids(text)
+            for text in ("<think>", "</think>", tokenizer.eos_token)
         )
         self.tokenizer = tokenizer
         self.tracker = ReasoningTracker(thinking, None, (end,), (start,), eos_ids=(eos,))
@@ -104,6 +105,32 @@ def test_emoji_cjk_combining_marks_and_joiners_arrive_whole(kind: str, text: str
     thinking, answer = reader.finish()
     assert (thinking, answer) == (text, text)
     assert not any("�" in piece for pieces in reader.streamed.values() for piece in pieces)
+
+
+SPLIT = [
+    ("🔥 你好", "a character over three tokens, and one over two behind a space"),
+    ("👨\u200d👩\u200d👧\u200d👦", "joiners over two tokens each"),
+    ("🏳️\u200d🌈 👩🏽\u200d🚀", "variation selectors and skin tones"),
+    ("𓀀𒀀 q\u0323\u0301", "four bytes in four tokens, two marks on one letter"),
+    ("हिन्दी में 日本語", "marks and CJK that are tokens of their own"),
+]
+
+
+@pytest.mark.parametrize(("text", "_"), SPLIT, ids=[each for _, each in SPLIT])
+def test_sp_34_with_qwen35s_vocabulary_every_character_arrives_whole(text: str, _: str) -> None:
+    """On both sides, and each character as soon as its last token is read."""
+    tokenizer, encode = qwen35()
+    ids = encode(text)
+    reader = Reader(tokenizer, thinking=True)
+    for side in (True, False):
+        for count, token in enumerate(ids, 1):
+            reader.read(token)
+            whole = b"".join(TokenBytes(tokenizer)[each] for each in ids[:count])
+            shown = "".join(reader.streamed[side])
+            assert shown == whole.decode(errors="ignore")
+        if side:
+            reader.read("</think>")
+    assert reader.finish() == (text, text)
 
 
 def test_a_finished_word_is_not_held_back() -> None:
@@ -180,6 +207,22 @@ def test_include_reasoning_false_keeps_and_sends_no_thinking() -> None:
     reader = Reader(KINDS["gemma"], thinking=True, include_reasoning=False)
     reader.read("a", "</think>", "b")
     assert reader.finish() == (None, "b")
+
+
+@pytest.mark.parametrize("last", ["</s>", "</think>"])
+def test_a_marker_that_is_only_begun_when_the_answer_ends_is_text(last: str) -> None:
+    """A start marker of two tokens; its first is ordinary text as well."""
+    tokenizer: Any = KINDS["gemma"]
+    ids = {text: tokenizer.convert_tokens_to_ids(text) for text in ("a", "b", "</s>", "</think>")}
+    tracker = ReasoningTracker(
+        False, None, (ids["</think>"],), (ids["a"], ids["b"]), eos_ids=(ids["</s>"],)
+    )
+    tagger = Tagger(TokenBytes(tokenizer), tracker, job())
+    for text in ("b", "a", last):
+        tracker.observe_token(ids[text])
+        tagger.push(ids[text])
+    tagger.finish()
+    assert tagger.answer == "ba"
 
 
 STOPS = st.lists(st.text("ab#", min_size=1, max_size=4), min_size=1, max_size=3)

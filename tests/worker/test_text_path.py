@@ -136,6 +136,7 @@ def test_nothing_in_the_text_can_hold_up_a_forced_close(thought: str) -> None:
     assert written == f"{thought}{MARKER}XY{EOS}"
     assert (result.answer, result.close_reason) == ("XY", "budget")
     assert result.thinking == thought.replace("<think>", "")
+    assert result.usage.thinking_tokens == len(thought)
 
 
 def test_a_model_that_opens_the_block_itself_is_held_to_the_budget() -> None:

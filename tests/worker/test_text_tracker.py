@@ -13,6 +13,7 @@ from support.tokenizers import sentence_piece
 from thinkq.client.job import Job, Message
 from thinkq.worker.families import resolve
 from thinkq.worker.text_path import TextTagger, TextTracker
+from thinkq.worker.think_filter import FilterOut, ThinkFilter
 from thinkq.worker.tokens import TokenBytes
 
 SPECIALS = (EOS, "<|im_start|>")
@@ -20,10 +21,12 @@ MARKER = "</think>"
 WORDS = ("</", "think", ">Ċ", "so.</think>")
 
 
-def tracker_of(tokenizer: Any, budget: int | None, **changes: Any) -> TextTracker:
-    """A tracker in the middle of a thought."""
+def tracker_of(
+    tokenizer: Any, budget: int | None, starts_in_thinking: bool = True, **changes: Any
+) -> TextTracker:
+    """A tracker in the middle of a thought, or before an answer."""
     return TextTracker(
-        True,
+        starts_in_thinking,
         budget,
         replace(resolve(tokenizer, None), **changes),
         eos_ids=(tokenizer.eos_token_id,),
@@ -45,6 +48,18 @@ def test_a_beginning_that_takes_more_tokens_to_complete_than_a_new_marker_is_let
     assert not tracker.in_thinking
 
 
+def test_a_beginning_with_half_a_character_behind_it_is_no_marker() -> None:
+    """Completed as one it would read `</�think>`: the whole marker is forced, nothing is lost."""
+    tokenizer: Any = make_tokenizer(specials=SPECIALS)
+    tracker = tracker_of(tokenizer, 4)
+    for token in tokenizer.encode("a</🔥", add_special_tokens=False)[:4]:
+        tracker.observe_token(token)
+    while tracker.should_force_think_end():
+        tracker.observe_token(tracker.forced_token_id(), 0)
+    assert "".join(segment.text for segment in tracker.take()) == "a</�"
+    assert (tracker.thinking_tokens, tracker.control_tokens) == (4, len(MARKER))
+
+
 def test_only_the_beginning_of_the_text_has_a_dummy_prefix() -> None:
     """SentencePiece's first space is no text; the one after a tag is."""
     tokenizer: Any = sentence_piece(dummy_prefix=True)
@@ -60,6 +75,25 @@ def test_only_the_beginning_of_the_text_has_a_dummy_prefix() -> None:
 
 
 PIECES = st.sampled_from([*"ab<>/", *WORDS, "<think>", "</thi", " x='", "�"])
+
+
+@settings(max_examples=80)
+@given(st.lists(PIECES, max_size=25), st.booleans())
+def test_without_a_budget_it_is_split_as_the_filter_splits_the_whole(
+    pieces: list[str], starts_in_thinking: bool
+) -> None:
+    """However the text falls into tokens, and characters into bytes."""
+    tokenizer: Any = make_tokenizer(specials=SPECIALS, words=WORDS)
+    tracker = tracker_of(tokenizer, None, starts_in_thinking)
+    for piece in pieces:
+        for token in tokenizer.encode(piece):
+            tracker.observe_token(token)
+    tracker.finish()
+    found, whole = tracker.take(), ThinkFilter(starts_in_thinking)
+    expected = FilterOut((*whole.push("".join(pieces)).segments, *whole.finish().segments))
+    assert FilterOut(tuple(found)).content == expected.content
+    assert FilterOut(tuple(found)).thinking == expected.thinking
+    assert tracker.warnings == whole.warnings
 
 
 @settings(max_examples=80)

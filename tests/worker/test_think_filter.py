@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -81,11 +82,22 @@ def test_a_reported_fault_is_split_as_recorded(case: Case) -> None:
     assert think_filter.warnings == case.warnings
 
 
+def segments(chunks: Sequence[str], starts_in_thinking: bool) -> tuple[Segment, ...]:
+    """All segments of a stream, neighbours of one side joined."""
+    think_filter = ThinkFilter(starts_in_thinking)
+    outs = [*map(think_filter.push, chunks), think_filter.finish()]
+    runs = groupby((each for out in outs for each in out.segments), lambda each: each.is_reasoning)
+    return tuple(Segment("".join(each.text for each in run), side) for side, run in runs)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_reported_fault_is_split_alike_wherever_it_is_cut(case: Case) -> None:
-    for chunks in cuttings("".join(case.chunks)):
-        found = split(*chunks, starts_in_thinking=case.starts_in_thinking)
-        assert found == (case.thinking, case.content), chunks
+    """Cut in two at every place, and by the character: the same segments as in one push."""
+    text = "".join(case.chunks)
+    whole = segments([text], case.starts_in_thinking)
+    assert sides([FilterOut(whole)]) == (case.thinking, case.content)
+    for chunks in cuttings(text):
+        assert segments(chunks, case.starts_in_thinking) == whole, chunks
 
 
 @pytest.mark.parametrize(

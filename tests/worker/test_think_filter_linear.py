@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Iterable, Iterator, Sequence
 from typing import SupportsIndex
 
 import pytest
@@ -41,7 +42,7 @@ def test_200000_brackets_in_one_push_are_unchanged() -> None:
     assert len(out.segments) == 1
 
 
-def seconds(chunks: Sequence[str]) -> float:
+def seconds(chunks: Iterable[str]) -> float:
     """CPU time of one stream. Outputs are dropped: collecting them is not timed."""
     think_filter, start = ThinkFilter(), time.process_time()
     for chunk in chunks:
@@ -59,6 +60,35 @@ def check_linear(short: Sequence[str], long: Sequence[str]) -> None:
 def test_twice_the_text_by_the_character_takes_at_most_2_5_times_as_long(text: str) -> None:
     once = text * ((1 << 14) // len(text))
     check_linear(once, once * 2)
+
+
+def stream(text: str, characters: int) -> Iterator[str]:
+    """A text repeated up to this length, in chunks of about 1 KiB, none of which is kept."""
+    chunk = text * (1024 // len(text))
+    return (chunk for _ in range(characters // len(chunk)))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("text", ADVERSARIES)
+def test_10_mib_take_at_most_2_5_times_as_long_as_5(text: str) -> None:
+    short, long = (seconds(stream(text, mib << 20)) for mib in (5, 10))
+    assert long <= 2.5 * short
+
+
+@pytest.mark.parametrize("text", ADVERSARIES)
+def test_memory_is_bounded_whatever_was_read(text: str) -> None:
+    """After the first quarter of a text the filter needs no more memory than it did."""
+    think_filter, peaks = ThinkFilter(), []
+    tracemalloc.start()
+    try:
+        for _ in range(4):
+            tracemalloc.reset_peak()
+            for chunk in stream(text, 1 << 14):
+                think_filter.push(chunk)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+    assert max(peaks) <= peaks[0] + 4096
 
 
 class Counted(str):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mlx_lm.tokenizer_utils import TokenizerWrapper
-from mlx_lm.tool_parsers import json_tools, kimi_k2, mistral, qwen3_coder
+from mlx_lm.tool_parsers import glm47, json_tools, kimi_k2, longcat, mistral, qwen3_coder
 
 from support.scripted import CLOSE, EOS, ask, make_tokenizer, natural, scripted_engine
 from thinkq.client.job import Job, Message
@@ -44,6 +47,19 @@ def run(answer: str, **options: Any) -> tuple[Result, str]:
     assert ended[0].result is not None
     return ended[0].result, "".join(streamed)
 
+
+WRITTEN = {
+    glm47: "f<arg_key>x</arg_key><arg_value>a b</arg_value>"
+    "<arg_key>y</arg_key><arg_value>c</arg_value>",
+    longcat: "f<longcat_arg_key>x</longcat_arg_key><longcat_arg_value>a b</longcat_arg_value>"
+    "<longcat_arg_key>y</longcat_arg_key><longcat_arg_value>c</longcat_arg_value>",
+    qwen3_coder: "\n<function=f>\n<parameter=x>\na b\n</parameter>\n"
+    "<parameter=y>\nc\n</parameter>\n</function>\n",
+    kimi_k2: "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+    '{"x": "a b", "y": "c"}<|tool_call_end|>',
+    json_tools: '{"name": "f", "arguments": {"x": "a b", "y": "c"}}',
+}
+"""One call as different models write it."""
 
 CALL = f'{START}{{"name": "f", "arguments": {{"x": "y"}}}}{END}'
 
@@ -98,6 +114,34 @@ def test_a_call_that_lacks_only_its_end_marker_is_a_call() -> None:
     assert (result.finish_reason, result.answer) == ("tool_calls", "")
 
 
+def test_wherever_max_tokens_cuts_a_call_its_text_is_shown_or_it_is_whole() -> None:
+    for room in range(16, 45):
+        result, streamed = run(f"So {CALL}", max_tokens=2 + room, thinking_token_budget=2)
+        assert result.answer == streamed
+        if result.tool_calls:
+            assert result.answer == "So "
+            assert result.tool_calls[0]["function"]["arguments"] == '{"x": "y"}'
+        else:
+            assert f"So {CALL}".startswith(result.answer)
+            assert len(result.answer) == result.usage.answer_tokens + len(START) - 1
+
+
+@pytest.mark.parametrize("module", [glm47, longcat, qwen3_coder, kimi_k2, json_tools])
+def test_a_call_that_is_cut_off_is_never_taken_for_a_shorter_one(module: Any) -> None:
+    """Some parsers make do with the arguments that are there; a call with half of them is none."""
+    text = WRITTEN[module]
+    for size in range(len(text)):
+        calls = ToolCalls(of(module), TOOLS)
+        assert taken(calls, module.tool_call_start + text[:size]) == (
+            module.tool_call_start + text[:size]
+        )
+        assert (calls.calls, calls.malformed) == ([], True)
+    calls = ToolCalls(of(module), TOOLS)
+    assert taken(calls, module.tool_call_start + text + module.tool_call_end) == ""
+    (call,) = calls.calls
+    assert json.loads(call["function"]["arguments"]) == {"x": "a b", "y": "c"}
+
+
 @pytest.mark.parametrize("options", [{"tools": None}, {"tool_choice": "none"}])
 def test_without_tools_a_call_is_text(options: dict[str, Any]) -> None:
     result, streamed = run(CALL, **options)
@@ -111,7 +155,34 @@ def test_stop_strings_do_not_look_into_calls() -> None:
     assert (result.finish_reason, len(result.tool_calls or [])) == ("tool_calls", 1)
 
 
-def test_a_call_in_thinking_stays_thinking_with_a_warning() -> None:
+@pytest.mark.parametrize(
+    ("stop", "text", "answer", "calls"),
+    [
+        ("<tool_call>", f"So {CALL} end", "So  end", 1),
+        ("<", f"So {CALL}a<b", "So a", 1),
+        (" <tool", f"So {CALL} <tools", "So ", 1),
+        ("o <tool_call>", f"So {CALL}", "So ", 1),
+        ('"f"', f"So {START}bad {CALL}", f'So {START}bad {START}{{"name": ', 0),
+        ("</tool_call>", f"So {START}bad{END} end", f"So {START}bad", 0),
+    ],
+)
+def test_a_stop_string_like_a_tool_marker_sees_only_what_is_shown(
+    stop: str, text: str, answer: str, calls: int
+) -> None:
+    """A call that parses is shown nowhere, so nothing in it can stop; one that does not is text."""
+    result, streamed = run(text, stop=stop)
+    assert result.answer == streamed == answer
+    assert len(result.tool_calls or []) == calls
+    assert stop not in streamed
+
+
+def test_without_its_thinking_a_job_has_its_calls_all_the_same() -> None:
+    result, streamed = run(f"So {CALL}", include_reasoning=False)
+    assert (result.thinking, result.answer, streamed) == (None, "So ", "So ")
+    assert (result.finish_reason, len(result.tool_calls or [])) == ("tool_calls", 1)
+
+
+def test_sp_37_a_call_in_thinking_stays_thinking_with_a_warning() -> None:
     script = natural([*"maybe ", START, *'{"name":"f"}', END, CLOSE], "No call needed.")
     (result,) = scripted_engine(script).run([ask(tools=TOOLS)])
     assert result.thinking == f'maybe {START}{{"name":"f"}}{END}'
@@ -148,6 +219,24 @@ def test_cutting_the_text_anywhere_changes_nothing(size: int) -> None:
     calls = ToolCalls(JSON_SYNTAX, TOOLS)
     assert taken(calls, text, size) == f"a <tool bc{START}no{END}<tool_call"
     assert (len(calls.calls), calls.malformed) == (1, True)
+
+
+CALL_PIECES = st.sampled_from(
+    [START, END, '{"name": "f"}', CALL, "<tool", "_call>", "</", "<", "{", "a ", "🔥", "\n"]
+)
+
+
+@given(text=st.lists(CALL_PIECES).map("".join), data=st.data())
+def test_any_text_cut_anywhere_gives_the_same_calls_and_loses_nothing(
+    text: str, data: st.DataObject
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    whole, parts = ToolCalls(JSON_SYNTAX, TOOLS), ToolCalls(JSON_SYNTAX, TOOLS)
+    shown = [parts.push(text[a:b]) for a, b in pairwise([0, *cuts, len(text)])]
+    assert "".join(shown) + parts.finish() == taken(whole, text, max(1, len(text)))
+    assert (parts.calls, parts.malformed) == (whole.calls, whole.malformed)
+    none = ToolCalls(ToolSyntax(START, END, lambda body, tools: None), TOOLS)
+    assert taken(none, text, 3) == text
 
 
 def test_text_that_cannot_be_a_call_is_not_held_back() -> None:

@@ -107,7 +107,7 @@ class Batch:
         controls: The ids to watch.
         closing: `controls.closing_table` of the model's vocabulary.
         rows: The rows, in the order of the cache's first axis.
-        cache: Their prompts, all but the last id of each.
+        cache: Their prompts, all but the last id of each; of a single row, no batch yet.
         sampler: Chooses from logits (rows, vocabulary).
         penalties: Changes logits first, where a row asks for it.
     """
@@ -125,6 +125,7 @@ class Batch:
         self.rows, self.cache = list(rows), cache
         self.sampler, self.penalties = sampler, penalties
         self._model, self._controls, self._closing = model, controls, closing
+        self._batched = len(self.rows) > 1
         self._watched = mx.array(controls.watched, mx.int32)
         self._known: list[tuple[bool, ...]] = []
         self._steering = _Steering(False, None)
@@ -174,12 +175,17 @@ class Batch:
             mine = self.penalties or Penalties.neutral(len(self.rows), vocabulary)
             mine.extend(other.penalties or Penalties.neutral(len(other.rows), vocabulary))
             self.penalties = mine
+        lm.join(self._as_batch(), other._as_batch())
         self.rows += other.rows
-        lm.join(self.cache, other.cache)
         return Flight(
             mx.concatenate([flight.sampled, its.sampled]),
             mx.concatenate([flight.committed, its.committed]),
         )
+
+    def _as_batch(self) -> lm.Cache:
+        if not self._batched:
+            self.cache, self._batched = lm.batched(self.cache), True
+        return self.cache
 
     def keep(self, flight: Flight, rows: Sequence[int]) -> Flight:
         """Drop all other rows; a new sampler is to follow."""

@@ -32,10 +32,8 @@ class Family:
     """One row of the table.
 
     `tokens` are the control tokens that the markers are made of; None: each marker is a token of
-    its own; empty: they are plain text. `tool` begins a tool call; it is given for families that
-    are known to leave out the end marker before one. `answer_start` is written before an answer
-    that no thought precedes. `transition` is forced before the end marker when a thought is ended
-    from outside.
+    its own; empty: they are plain text. `answer_start` is written before an answer that no thought
+    precedes. `transition` is forced before the end marker when a thought is ended from outside.
     """
 
     name: str
@@ -43,7 +41,6 @@ class Family:
     start: str = "<think>"
     end: str = "</think>"
     tokens: tuple[str, ...] | None = None
-    tool: str = ""
     answer_start: str = ""
     transition: str = ""
 
@@ -64,13 +61,12 @@ FAMILIES: tuple[Family, ...] = (
             *("qwen3", "qwen3_moe", "qwen3_next", "qwen3_vl", "qwen3_vl_moe"),
             *("qwen3_5", "qwen3_5_moe", "qwen3_5_text", "qwen3_5_moe_text"),
         ),
-        tool="<tool_call>",
         transition=QWEN_TRANSITION,
     ),
     Family("deepseek", ("deepseek_v3", "deepseek_v32")),
-    Family("glm", ("glm4_moe", "glm4_moe_lite", "glm_moe_dsa"), tool="<tool_call>"),
-    Family("kimi", ("kimi_k2", "kimi_k25", "kimi_linear"), tool="<|tool_calls_section_begin|>"),
-    Family("nemotron", ("nemotron_h", "nemotron-nas"), tool="<tool_call>"),
+    Family("glm", ("glm4_moe", "glm4_moe_lite", "glm_moe_dsa")),
+    Family("kimi", ("kimi_k2", "kimi_k25", "kimi_linear")),
+    Family("nemotron", ("nemotron_h", "nemotron-nas")),
     Family("lfm2", ("lfm2", "lfm2_moe", "lfm2_vl", "lfm2-vl")),
     Family("minimax", ("minimax", "minimax_m2")),
     Family(
@@ -78,7 +74,6 @@ FAMILIES: tuple[Family, ...] = (
         ("minimax_m3_vl",),
         "<mm:think>",
         "</mm:think>",
-        tool="]<]minimax[>[<tool_call>",
     ),
     Family(
         "longcat",
@@ -108,7 +103,6 @@ FAMILIES: tuple[Family, ...] = (
         "<|channel|>analysis<|message|>",
         "<|end|><|start|>assistant<|channel|>final<|message|>",
         tokens=("<|start|>", "<|channel|>", "<|message|>", "<|end|>"),
-        tool="<|end|><|start|>assistant<|channel|>commentary",
         answer_start="<|channel|>final<|message|>",
     ),
     Family(
@@ -138,10 +132,6 @@ class Encodes(Protocol):
         """Every token and its id, added tokens included."""
         ...
 
-    def get_added_vocab(self) -> dict[str, int]:
-        """Texts of the added tokens and their ids."""
-        ...
-
 
 @dataclass(frozen=True)
 class Markers:
@@ -155,8 +145,6 @@ class Markers:
     transition_ids: tuple[int, ...]
     by: Literal["token", "text"]
     """Whether the markers are made of control tokens or of pieces of ordinary text."""
-    tool_start_ids: tuple[int, ...] = ()
-    """What begins a tool call, in families that may leave out the end marker before one."""
     answer_start_ids: tuple[int, ...] = ()
     """What stands before an answer that no thought precedes; empty where nothing does."""
 
@@ -171,7 +159,6 @@ def resolve(tokenizer: Encodes, model_type: str | None, transition: str | None =
             return (vocabulary[text],)
         return tuple(tokenizer.encode(text, add_special_tokens=False)) if text else ()
 
-    tool = ids(family.tool)
     return Markers(
         family=family.name,
         start=family.start,
@@ -180,8 +167,6 @@ def resolve(tokenizer: Encodes, model_type: str | None, transition: str | None =
         end_ids=ids(family.end),
         transition_ids=ids(family.transition if transition is None else transition),
         by="token" if family.is_known_to(vocabulary) else "text",
-        # Spelled in ordinary pieces it may be a quotation, which ends no thought.
-        tool_start_ids=tool if tool[:1] and tool[0] in tokenizer.get_added_vocab().values() else (),
         answer_start_ids=ids(family.answer_start),
     )
 

@@ -9,12 +9,15 @@ text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 # Noncharacters, which Unicode keeps for a program's own use. A stand-in is a number between them.
 # The first one has a stand-in of its own, so that text that contains it comes through as well.
 _OPEN, _SHUT = "\ufdd0", "\ufdd1"
+
+_BEFORE = ("\n", "0")
+"""Text that seldom makes one token with what follows it."""
 
 
 class Literals:
@@ -48,18 +51,32 @@ class Literals:
     def encode(self, text: str) -> list[int]:
         """Ids of a text. Adds no special tokens; a template has written those it wants."""
         ids: list[int] = []
+        for piece in self._cut(text):
+            ids += self._after(piece) if ids else self._plain(piece)
+        return ids
+
+    def _cut(self, text: str) -> Iterator[str]:
+        """The text in pieces, in which every control token is a real one."""
         for i, piece in enumerate(self._stand_in.split(text)):
             if i % 2 == 0:
-                ids += self._plain(piece)
+                yield piece
             else:
                 # Cut after its first character, a control token's text is no longer one.
                 literal = self._texts[int(piece)]
-                ids += self._plain(literal[0]) + self.encode(self.guard(literal[1:]))
-        return ids
+                yield literal[0]
+                yield from self._cut(self.guard(literal[1:]))
 
     def _plain(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False) if text else []
         return ids
+
+    def _after(self, text: str) -> list[int]:
+        """Ids of a text that goes on where another ended: some tokenizers put a space before it."""
+        for before in _BEFORE:
+            start, ids = self._plain(before), self._plain(before + text)
+            if ids[: len(start)] == start:
+                return ids[len(start) :]
+        return self._plain(text)
 
 
 def _control_tokens(tokenizer: Any) -> set[str]:

@@ -120,8 +120,15 @@ def can_batch(cache: Cache) -> bool:
 
 
 def as_batch(caches: Sequence[Cache]) -> Cache:
-    """A batch of these rows, to which others can be joined."""
+    """A batch of these rows. One row stays as it is: its kernels are faster than a batch's."""
+    if len(caches) == 1:
+        return caches[0]
     return [layers[0].merge(list(layers)) for layers in zip(*caches, strict=True)]
+
+
+def batched(cache: Cache) -> Cache:
+    """The cache of a single row as a batch of one, to which others can be joined."""
+    return [layer.merge([layer]) for layer in cache]
 
 
 def join(batch: Cache, other: Cache) -> None:

@@ -124,4 +124,4 @@ class Prefill:
         if not rows:
             return None
         caches = [lm.new_cache(self._model) for _ in rows]
-        return Group(rows, lm.as_batch(caches) if self._batches else caches[0])
+        return Group(rows, lm.as_batch(caches))

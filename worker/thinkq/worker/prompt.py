@@ -56,7 +56,10 @@ class PromptBuilder:
         self._literals = Literals(tokenizer, (markers.start, markers.end))
 
     def build(self, job: Job) -> Prompt:
-        """Ids and start state of a job. Raises JobFailed (no_chat_template, template_error)."""
+        """Ids and start state of a job. Raises JobFailed.
+
+        Its kinds: `no_chat_template`, `template_error`, and `bad_payload` for text that is no text.
+        """
         if self._template is None:
             raise JobFailed(
                 "no_chat_template",
@@ -107,13 +110,15 @@ class PromptBuilder:
                 continue_final_message=prefill,
                 **options,
             )
-        except (
-            Exception
-        ) as error:  # a template is a program that came with the model: it raises anything
+        # A template is a program that came with the model: it raises anything.
+        except Exception as error:
             reason = str(error).partition("\n")[0][:300] or type(error).__name__
             raise JobFailed(
                 "template_error", f"the model's chat template refuses this job: {reason}"
             ) from None
+        if not _is_unicode(text):
+            reason = "a text of the job holds a lone surrogate, which is no character; remove it"
+            raise JobFailed("bad_payload", reason)
         return text
 
     def _message(self, message: Message) -> dict[str, Any]:
@@ -177,6 +182,15 @@ def _with_parsed_arguments(call: dict[str, Any]) -> dict[str, Any]:
     except ValueError:
         return call
     return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether there is no lone surrogate in a text: only then has it bytes, and ids."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _last(ids: Sequence[int], marker: Sequence[int]) -> int:

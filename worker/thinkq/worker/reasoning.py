@@ -89,6 +89,8 @@ class ReasoningTracker:
         self.control_tokens = 0
         self.kind: Kind = "answer"
         """What the last observed token is."""
+        self.is_stray = False
+        """Whether the last token is control but no part of a marker: what was pending is text."""
         self.forced_close = False
         """Whether any block was closed by other means than the model's own marker."""
         self._end, self._start = Marker(think_end_ids), Marker(think_start_ids)
@@ -177,7 +179,7 @@ class ReasoningTracker:
         Raises ValueError if another token was committed than the forced one: the loop is broken.
         """
         natural = not self._handed_out if sampled is None else sampled == token
-        self._handed_out = False
+        self._handed_out = self.is_stray = False
         if self.in_thinking:
             if self._scheduled is None and sampled in self._eos and token == self.close_id:
                 self.close("eos")
@@ -233,6 +235,7 @@ class ReasoningTracker:
         elif begins:
             self._complete_marker()
         elif token in self._eos or self._end.ids == (token,):
+            self.is_stray = True
             self._count("control")
         else:
             self._count("answer")

@@ -1,8 +1,9 @@
 """Sampling for all rows at once, in a number of array operations that does not grow with the rows.
 
-A row's tokens do not depend on its neighbours: its random numbers are its own (one uniform for each
-token, from its own seed), and everything else is row by row. Candidates are sorted by logit, cut by
-top-k, top-p and min-p, and the uniform picks one by the inverse of their cumulative distribution.
+A row's tokens do not depend on its neighbours: its random numbers are its own (one uniform for
+each token, from its own seed), and everything else is row by row. The uniform picks by the inverse
+of the cumulative distribution: of the candidates sorted by logit where top-k or top-p cut them,
+else of the vocabulary as it stands.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import mlx.core as mx
 
@@ -30,6 +31,13 @@ class Sampling:
     repetition_penalty: float = 1.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
+
+    @property
+    def way(self) -> Literal["greedy", "plain", "ranked"]:
+        """How a token is chosen; by the row alone, or its neighbours would change its choices."""
+        if self.temperature == 0:
+            return "greedy"
+        return "ranked" if self.top_k or self.top_p < 1 else "plain"
 
     @property
     def changes_logits(self) -> bool:
@@ -88,13 +96,16 @@ class Sampler:
             return mx.array(values, mx.float32)[:, None]
 
         settings = [row for row, _ in rows]
-        self._is_greedy = mx.array([row.temperature == 0 for row in settings])
         self._heat = column([row.temperature or 1.0 for row in settings])
         self._top_p = column([row.top_p for row in settings])
         self._min_p = column([row.min_p for row in settings])
-        ks = [1 if row.temperature == 0 else row.top_k for row in settings]
-        self._widest = 0 if 0 in ks else max(ks)
-        self._top_k = mx.array([k or 2**31 - 1 for k in ks])[:, None]
+        self._top_k = mx.array([row.top_k or 2**31 - 1 for row in settings])[:, None]
+        ways = [row.way for row in settings]
+        self._is_ranked = mx.array([way == "ranked" for way in ways])
+        self._is_plain = mx.array([way == "plain" for way in ways])
+        self._any_ranked, self._any_plain = "ranked" in ways, "plain" in ways
+        ks = [row.top_k for row in settings if row.way == "ranked"]
+        self._widest = 0 if 0 in ks else max(ks, default=0)
 
     def draw(self) -> mx.array | None:
         """One random number of each row, (rows,), for one token; None where all rows are greedy."""
@@ -104,35 +115,68 @@ class Sampler:
 
     def __call__(self, logits: mx.array, uniforms: mx.array | None) -> mx.array:
         """Ids (rows,) chosen from logits (rows, vocabulary) with the numbers that were drawn."""
-        best = mx.argmax(logits, axis=-1)
+        chosen = mx.argmax(logits, axis=-1)
         if uniforms is None:
-            return best
-        ids, kept = self._candidates(logits.astype(mx.float32) / self._heat)
-        cumulative = mx.cumsum(kept, axis=-1)
-        chosen = mx.argmax(cumulative > uniforms[:, None] * cumulative[:, -1:], axis=-1)
-        return mx.where(
-            self._is_greedy, best, mx.take_along_axis(ids, chosen[:, None], axis=-1)[:, 0]
-        )
+            return chosen
+        if self._any_ranked:
+            chosen = mx.where(self._is_ranked, self._ranked(logits, uniforms), chosen)
+        if self._any_plain:
+            chosen = mx.where(self._is_plain, self._plain(logits, uniforms), chosen)
+        return chosen
 
-    def _candidates(self, logits: mx.array) -> tuple[mx.array, mx.array]:
-        """Ids by falling logit and their probabilities, both (rows, candidates); 0 where cut."""
-        width = logits.shape[-1]
-        if self._widest and self._widest < width:
-            ids = mx.argpartition(-logits, self._widest - 1, axis=-1)[:, : self._widest]
-            logits = mx.take_along_axis(logits, ids, axis=-1)
-            order = mx.argsort(-logits, axis=-1)
-            ids = mx.take_along_axis(ids, order, axis=-1)
-        else:
-            ids = order = mx.argsort(-logits, axis=-1)
-        logits = mx.take_along_axis(logits, order, axis=-1)
+    def _plain(self, logits: mx.array, uniforms: mx.array) -> mx.array:
+        """Choices of rows that need no order: the vocabulary as it stands, cut by min-p alone."""
+        probabilities = mx.softmax(logits.astype(mx.float32) / self._heat, axis=-1, precise=True)
+        least = self._min_p * probabilities.max(axis=-1, keepdims=True)
+        return _inverse(mx.where(probabilities >= least, probabilities, 0), uniforms)
+
+    def _ranked(self, logits: mx.array, uniforms: mx.array) -> mx.array:
+        """Choices of rows with top-k or top-p: the candidates by falling logit."""
+        ids, logits = self._candidates(logits)
         rank = mx.arange(logits.shape[-1])[None]
-        logits = mx.where(rank < self._top_k, logits, -mx.inf)
-        probabilities = mx.softmax(logits, axis=-1, precise=True)
+        scaled = mx.where(rank < self._top_k, logits.astype(mx.float32) / self._heat, -mx.inf)
+        probabilities = mx.softmax(scaled, axis=-1, precise=True)
         before = mx.cumsum(probabilities, axis=-1) - probabilities
         keep = (before < self._top_p) & (probabilities >= self._min_p * probabilities[:, :1])
         # The likeliest candidate always stays, also at top_p 0.
-        keep = keep | (rank == 0)
-        return ids, mx.where(keep, probabilities, 0)
+        chosen = _inverse(mx.where(keep | (rank == 0), probabilities, 0), uniforms)
+        return mx.take_along_axis(ids, chosen[:, None], axis=-1)[:, 0]
+
+    def _candidates(self, logits: mx.array) -> tuple[mx.array, mx.array]:
+        """Ids and logits of all that a ranked row may choose, (rows, candidates), largest first."""
+        if not 0 < self._widest < logits.shape[-1]:
+            order = mx.argsort(-logits, axis=-1)
+            return order, mx.take_along_axis(logits, order, axis=-1)
+        ids = _largest(logits, self._widest)
+        logits = mx.take_along_axis(logits, ids, axis=-1)
+        order = mx.argsort(-logits, axis=-1)
+        return mx.take_along_axis(ids, order, axis=-1), mx.take_along_axis(logits, order, axis=-1)
+
+
+def _inverse(weights: mx.array, uniforms: mx.array) -> mx.array:
+    """Where in each row (rows, choices) the cumulative weight passes its uniform's share."""
+    cumulative = mx.cumsum(weights, axis=-1)
+    return mx.argmax(cumulative > uniforms[:, None] * cumulative[:, -1:], axis=-1)
+
+
+_BLOCK = 64
+
+
+def _largest(logits: mx.array, k: int) -> mx.array:
+    """Ids of the k largest logits of each row, (rows, k), in no order.
+
+    The k largest lie in the k blocks with the largest peaks, so that a large vocabulary is read
+    once and only those blocks are searched.
+    """
+    rows, width = logits.shape
+    blocks = width // _BLOCK
+    if width % _BLOCK or blocks < 4 * k:
+        return mx.argpartition(-logits, k - 1, axis=-1)[:, :k]
+    tiled = logits.reshape(rows, blocks, _BLOCK)
+    best = mx.argpartition(-tiled.max(axis=-1), k - 1, axis=-1)[:, :k]
+    pool = mx.take_along_axis(tiled, best[:, :, None], axis=1).reshape(rows, k * _BLOCK)
+    inner = mx.argpartition(-pool, k - 1, axis=-1)[:, :k]
+    return mx.take_along_axis(best, inner // _BLOCK, axis=-1) * _BLOCK + inner % _BLOCK
 
 
 class Penalties:

@@ -100,7 +100,9 @@ class Tagger:
     def push(self, token: int) -> None:
         """Take in the token that the tracker has just observed."""
         tracker = self._tracker
-        if tracker.kind == "control":
+        if tracker.is_stray:
+            self._decode(len(self._waiting))
+        elif tracker.kind == "control":
             self._waiting.clear()
         else:
             self._waiting.append(token)

@@ -33,8 +33,9 @@ def is_needed(markers: Markers) -> bool:
 class TextTracker(ReasoningTracker):
     """A ReasoningTracker whose blocks open and close where ThinkFilter says so.
 
-    A token counts for the side that it leaves the filter on. Those that make up a tag are
-    control, as far as they hold nothing else, and so is the one that completes it.
+    A token counts for the side that it leaves the filter on. Those that make up a tag that opens
+    or closes a block are control, as far as they hold nothing else, and so is the one that
+    completes it. Tags inside of a block are thinking: a budget must not be spun out with them.
 
     Args:
         starts_in_thinking: The rendered prompt's tail opened a block.
@@ -84,7 +85,8 @@ class TextTracker(ReasoningTracker):
         """How many characters of the end marker the model has written, if it can be completed."""
         held = self._filter.held
         begins = self._marker.startswith(held.lower()) and len(held) in self._rests
-        return len(held) if begins else 0
+        unfinished, _ = self._decoder.getstate()  # bytes that the marker does not have
+        return len(held) if begins and not unfinished else 0
 
     def should_force_think_end(self) -> bool:
         """Whether the next committed token has to be `forced_token_id()`."""
@@ -132,7 +134,9 @@ class TextTracker(ReasoningTracker):
     def _finish_close(self) -> None:
         if self._filter.in_thinking:  # the close was forced, and did not go through the filter
             begun, rest = self._begun, self._end_text()
-            self._segments += [] if begun else rest
+            if not begun:
+                self._segments += rest
+                self._tentative = 0
             self._filter = ThinkFilter()
             self._transition = ()
         super()._finish_close()

@@ -80,7 +80,7 @@ class ToolCalls:
         return "".join(shown)
 
     def finish(self) -> str:
-        """What was held back; a call that was not ended is taken if it is complete but for that."""
+        """What was held back; a call that lacks only its end marker is taken as one."""
         if not self._start.found:
             return self._start.flush()
         self._body.append(self._end.flush())
@@ -95,6 +95,8 @@ class ToolCalls:
         self._body.clear()
         self._start, self._end = self._new_cutters()
         try:
+            if end != self._syntax.end:
+                json.loads(body)  # Cut off, only JSON fails for certain; other parsers make do.
             self.calls += _as_openai(self._syntax.parse(body, self._tools))
         except Exception:  # parsers of many hands raise anything on text that they do not expect
             self.malformed = True
