@@ -66,6 +66,12 @@ def test_tt_02_no_space_comes_between_a_literal_and_its_neighbours(
     assert not {tokenizer.convert_tokens_to_ids(each) for each in CONTROLS} & set(ids)
 
 
+def test_tt_02_a_line_end_behind_a_literal_stays_even_if_two_are_one_token() -> None:
+    tokenizer: Any = make_tokenizer(words=("ĊĊ",))
+    literals = Literals(tokenizer)
+    assert tokenizer.decode(literals.encode(literals.guard("</think>\n"))) == "</think>\n"
+
+
 NESTED = ("[<b>", "<b>", "x<b>y")
 LETTERS = "ab <>|[0🔥\ufdd0\ufdd1\U000f0000"
 PIECES = st.sampled_from([*LETTERS, *SPECIALS, BOS, *NESTED, "\ufdd00\ufdd1"])

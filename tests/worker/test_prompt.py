@@ -288,6 +288,16 @@ def test_tools_and_their_results_render() -> None:
     assert rendered.prompt.starts_in_thinking
 
 
+@pytest.mark.parametrize("written", ["{not JSON", None])
+def test_arguments_of_an_old_call_that_are_no_json_go_to_the_template_as_they_are(
+    written: str | None,
+) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": written}}
+    template = "{{ messages[1].tool_calls[0].function.arguments }}"
+    history = job(("user", "q"), {"role": "assistant", "tool_calls": [call]}, ("user", "r"))
+    assert Rendered(template, history).text == str(written)
+
+
 def test_tool_choice_none_keeps_the_tools_from_the_model() -> None:
     tools = [{"type": "function", "function": {"name": "f"}}]
     assert "Tools:" in Rendered(QWEN, job(tools=tools)).text

@@ -88,6 +88,7 @@ def test_an_answer_of_calls_alone_is_no_empty_answer() -> None:
         f'{START}{{"name": "f", "arguments": {{"x": 1}}{END} end',
         f"{START}[]{END}",
         f'{START}{{"arguments": {{}}}}{END}',
+        f'{START}{{"name": "", "arguments": {{}}}}{END}',
         f'{START}{{"name": "f", "arguments": [1]}}{END}',
         f'{START}{{"name": "f", "arguments": {{"x": NaN}}}}{END}',
         f'{START}{{"name": "f", "argum',
@@ -250,6 +251,7 @@ def test_text_that_cannot_be_a_call_is_not_held_back() -> None:
     ("module", "text", "expected"),
     [
         (json_tools, '{"name": "f", "arguments": {"x": 1}}', [("f", {"x": 1})]),
+        (json_tools, '{"name": "f", "arguments": "{\\"x\\": 1}"}', [("f", {"x": 1})]),
         (
             qwen3_coder,
             "\n<function=f>\n<parameter=x>\n1\n</parameter>\n</function>\n",
@@ -263,7 +265,7 @@ def test_text_that_cannot_be_a_call_is_not_held_back() -> None:
         ),
         (mistral, '[{"name": "f", "arguments": {"x": 1}}]', [("f", {"x": 1})]),
     ],
-    ids=["json", "qwen3_coder", "kimi_k2", "mistral"],
+    ids=["json", "json-in-json", "qwen3_coder", "kimi_k2", "mistral"],
 )
 def test_mlx_lm_parsers_give_calls(
     module: Any, text: str, expected: list[tuple[str, dict[str, Any]]]

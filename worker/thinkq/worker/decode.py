@@ -132,7 +132,7 @@ class Batch:
         self.steer()
 
     def steer(self) -> bool:
-        """Bring the steering up to date with the rows; whether what is barred has changed."""
+        """Bring the steering up to date with the rows; whether anything has changed."""
         known = [_known(row) for row in self.rows]
         if known == self._known:
             return False
@@ -142,30 +142,30 @@ class Batch:
         ]
         mixed = any(thinking) and not all(thinking)
         bars = [_bars(row, self._controls) for row in self.rows]
-        before = self._steering.barred
         self._steering = _Steering(
             thinking=mx.array(thinking) if mixed else all(thinking),
             barred=mx.where(mx.array(bars), -mx.inf, 0.0) if any(map(any, bars)) else None,
         )
-        return before is not None or self._steering.barred is not None
+        return True
 
     def turn(self, flight: Flight) -> Flight:
         """Feed and read the tokens in flight, and launch the next: the pipelined turn."""
         logits, uniforms = self._launch(flight)
-        sampled = self._choose(logits, uniforms)
-        mx.async_eval(sampled)
+        ahead = self._choose(logits, uniforms)
+        mx.async_eval(ahead.sampled, ahead.committed)
         self._read(flight)
-        after = self._seam(logits, uniforms, sampled)
-        mx.async_eval(after.sampled, after.committed)
+        after = self._seam(logits, uniforms, ahead)
+        if after is not ahead:
+            mx.async_eval(after.sampled, after.committed)
         return after
 
     def plain_turn(self, flight: Flight) -> Flight:
         """The unpipelined twin: the same tokens, with nothing running while the host thinks."""
         self._read(flight)
         logits, uniforms = self._launch(flight)
-        sampled = self._choose(logits, uniforms)
-        mx.eval(sampled)
-        after = self._seam(logits, uniforms, sampled)
+        ahead = self._choose(logits, uniforms)
+        mx.eval(ahead.sampled, ahead.committed)
+        after = self._seam(logits, uniforms, ahead)
         mx.eval(after.sampled, after.committed)
         return after
 
@@ -203,10 +203,20 @@ class Batch:
             logits = self.penalties(logits, flight.committed)
         return logits, self.sampler.draw()
 
-    def _choose(self, logits: mx.array, uniforms: mx.array | None) -> mx.array:
+    def _choose(self, logits: mx.array, uniforms: mx.array | None) -> Flight:
+        """The next tokens, as far as the host knows."""
         if self._steering.barred is not None:
             logits = logits.at[:, self._watched].add(self._steering.barred.astype(logits.dtype))
-        return self.sampler(logits, uniforms)
+        sampled = self.sampler(logits, uniforms)
+        return Flight(sampled, self._closed(sampled))
+
+    def _closed(self, sampled: mx.array) -> mx.array:
+        """The samples, with ends of sequence made into closes where a row thinks."""
+        thinking = self._steering.thinking
+        if thinking is False:
+            return sampled
+        closed = self._closing[sampled]
+        return closed if thinking is True else mx.where(thinking, closed, sampled)
 
     def _read(self, flight: Flight) -> None:
         committed: list[int]
@@ -217,22 +227,20 @@ class Batch:
         for row, token, choice in zip(self.rows, committed, sampled, strict=True):
             row.observe(token, choice)
 
-    def _seam(self, logits: mx.array, uniforms: mx.array | None, sampled: mx.array) -> Flight:
+    def _seam(self, logits: mx.array, uniforms: mx.array | None, ahead: Flight) -> Flight:
         """What is committed in place of the samples that nobody has read."""
+        barred = self._steering.barred
         if self.steer():
-            sampled = self._choose(logits, uniforms)
-        committed = sampled
-        thinking = self._steering.thinking
-        if thinking is not False:
-            committed = self._closing[sampled]
-            if thinking is not True:
-                committed = mx.where(thinking, committed, sampled)
+            if barred is not None or self._steering.barred is not None:
+                ahead = self._choose(logits, uniforms)
+            else:
+                ahead = Flight(ahead.sampled, self._closed(ahead.sampled))
         forced = [row.tracker.should_force_think_end() for row in self.rows]
         if any(forced) or (
             len(self._controls.end) > 1 and any(row.tracker.pending for row in self.rows)
         ):
-            committed = self._force(sampled, committed, forced)
-        return Flight(sampled, committed)
+            ahead = Flight(ahead.sampled, self._force(ahead.sampled, ahead.committed, forced))
+        return ahead
 
     def _force(self, sampled: mx.array, committed: mx.array, forced: list[bool]) -> mx.array:
         """Put in the ids that must come.

@@ -16,8 +16,8 @@ from typing import Any
 # The first one has a stand-in of its own, so that text that contains it comes through as well.
 _OPEN, _SHUT = "\ufdd0", "\ufdd1"
 
-_BEFORE = ("\n", "0")
-"""Text that seldom makes one token with what follows it."""
+_BEFORE = "\n"
+"""A text that seldom makes one token with what follows it."""
 
 
 class Literals:
@@ -72,11 +72,8 @@ class Literals:
 
     def _after(self, text: str) -> list[int]:
         """Ids of a text that goes on where another ended: some tokenizers put a space before it."""
-        for before in _BEFORE:
-            start, ids = self._plain(before), self._plain(before + text)
-            if ids[: len(start)] == start:
-                return ids[len(start) :]
-        return self._plain(text)
+        before, ids = self._plain(_BEFORE), self._plain(_BEFORE + text)
+        return ids[len(before) :] if ids[: len(before)] == before else self._plain(text)
 
 
 def _control_tokens(tokenizer: Any) -> set[str]:

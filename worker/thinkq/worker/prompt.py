@@ -195,8 +195,6 @@ def _is_unicode(text: str) -> bool:
 
 def _last(ids: Sequence[int], marker: Sequence[int]) -> int:
     """Where the marker last begins in ids; -1 if it does not occur."""
-    if not marker:
-        return -1
     for i in range(len(ids) - len(marker), -1, -1):
         if tuple(ids[i : i + len(marker)]) == tuple(marker):
             return i
