@@ -1,6 +1,6 @@
 """The decode loop against mlx-lm itself, in one process, in turns.
 
-    python benchmarks/decode.py [--model demo|smollm2] [--repeats 5] [--tokens 160] [--json]
+    python benchmarks/decode.py [--model demo|smollm2] [--repeats 5] [--tokens 96] [--json]
 
 Both decode the same prompts with the same model, and the same number of tokens. Prints ratios of
 tokens per second (thinkq over mlx-lm; above 1 is faster) with their spread. Absolute times mean
@@ -169,7 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=["demo", "smollm2"], default="demo")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=160, help="tokens of each row")
+    parser.add_argument("--tokens", type=int, default=96, help="tokens of each row")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     settings = load_settings({})
