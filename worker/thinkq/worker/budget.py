@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thinkq.client.errors import JobFailed
-from thinkq.client.job import MIN_ANSWER_TOKENS, Job
+from thinkq.client.job import Job
+from thinkq.client.job_checks import MIN_ANSWER_TOKENS
 from thinkq.client.result import Budget
 from thinkq.client.settings import Settings
 from thinkq.worker.families import Markers

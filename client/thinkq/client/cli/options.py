@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from thinkq.client.job import EFFORTS
+from thinkq.client.job_checks import EFFORTS
 from thinkq.client.rows import FORMATS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
