@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from hypothesis import settings as hypothesis_settings
 from support import wait_until
 from thinkq.client.settings import Settings, load_settings
 from thinkq.daemon.redis_server import RedisServer
+
+# A shell starts what it puts into the background with interrupts ignored, and children inherit
+# that; but tests send interrupts to children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run, and no deadline: a busy machine is no fault.
 hypothesis_settings.register_profile("thinkq", derandomize=True, deadline=None, max_examples=100)
