@@ -50,8 +50,12 @@ def main() -> int:
     connection = redis.Redis.from_url(
         arguments.redis, decode_responses=True, protocol=2, socket_timeout=None
     )
-    with connection:
-        return follow(connection, arguments.job_id)
+    try:
+        with connection:
+            return follow(connection, arguments.job_id)
+    except redis.RedisError as error:
+        print(f"Redis at {arguments.redis}: {error}; say where it is with --redis", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -43,6 +43,23 @@ def test_the_daemon_is_started_and_gone_with_the_context(embedded: Settings) -> 
         assert not ping(connection)
 
 
+def test_when_another_commands_daemon_ends_with_it_one_of_our_own_takes_over(
+    embedded: Settings,
+) -> None:
+    """Two runs at once: the first to end must not leave the other waiting."""
+    first = launch.running(embedded)
+    first.__enter__()
+    with launch.running(embedded) as check, probe(embedded) as connection:
+        held = locks.holder(embedded.daemon_lock)
+        first.__exit__(None, None, None)
+        assert locks.holder(embedded.daemon_lock) is None
+        check()
+        wait_until(lambda: ping(connection), 30)
+        assert locks.holder(embedded.daemon_lock) not in (None, held)
+        check()
+    assert locks.holder(embedded.daemon_lock) is None
+
+
 def test_the_daemon_ends_when_its_owner_is_killed(embedded: Settings) -> None:
     """SIGKILL leaves nobody to clean up; the closed pipe does."""
     script = (

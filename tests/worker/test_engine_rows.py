@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from support.scripted import CLOSE, EOS, ask, natural, scripted_engine
@@ -11,6 +13,7 @@ from thinkq.client.settings import load_settings
 from thinkq.worker import lm
 from thinkq.worker.demo import evaluation
 from thinkq.worker.engine import PREFILL_STEP_BETWEEN, Engine
+from thinkq.worker.row import Row
 
 FOREVER = natural("ABCD", "XY")
 NO_HOME = "/nonexistent"
@@ -50,7 +53,7 @@ def test_a_row_cancelled_before_its_prompt_is_read_leaves_too() -> None:
     assert waiting.result.status == "cancelled"
 
 
-def _row_behind(engine: Engine):  # type: ignore[no-untyped-def]  # a Row
+def _row_behind(engine: Engine) -> Row:
     other = scripted_engine(FOREVER)
     return other.add(ask(), job_id="b")
 
@@ -65,6 +68,47 @@ def test_a_thought_whose_time_is_up_is_closed_and_answered() -> None:
     assert row.result is not None
     assert (row.result.thinking, row.result.answer) == ("ABCD", "XY")
     assert (row.result.close_reason, row.result.finish_reason) == ("deadline", "stop")
+
+
+def test_the_time_that_a_job_waits_for_room_is_not_its_own() -> None:
+    engine = scripted_engine(FOREVER, FOREVER, max_batch=1)
+    engine.add(ask(0, max_tokens=20), job_id="a")
+    engine.turn()
+    other = scripted_engine(FOREVER).add(ask(timeout=60), job_id="b")
+    engine._prefill.add(other)
+    assert other.deadline is None
+    while other.deadline is None:
+        engine.turn()
+    assert other.deadline >= other.prefilled_at + 60
+
+
+def test_an_interrupted_run_leaves_nothing_for_the_next_one() -> None:
+    """What Ctrl-C cut short must not come back among the results of the next call."""
+    engine = scripted_engine(FOREVER, natural([CLOSE], "second"))
+    turn, turns = engine.turn, []
+
+    def interrupted() -> list[Row]:
+        turns.append(1)
+        if len(turns) == 3:
+            raise KeyboardInterrupt
+        return turn()
+
+    engine.turn = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        engine.run([ask(0), ask(0)])
+    engine.turn = turn  # type: ignore[method-assign]
+    assert [result.answer for result in engine.run([ask(1), ask(1)])] == ["second", "second"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"logit_bias": {"999999": -100}}, {"top_k": 2**31 - 1, "temperature": 1.0}],
+    ids=["an id beyond the vocabulary", "more than all ids"],
+)
+def test_odd_but_valid_sampling_runs_beside_others(options: dict[str, Any]) -> None:
+    engine = scripted_engine(FOREVER)
+    results = engine.run([ask(max_tokens=20), ask(max_tokens=20, **options)])
+    assert [result.status for result in results] == ["done", "done"]
 
 
 def test_after_the_deadline_the_answer_has_its_reserve_and_no_more() -> None:

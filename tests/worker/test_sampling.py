@@ -107,6 +107,19 @@ def test_greedy_rows_draw_nothing_and_take_the_largest() -> None:
     assert sampler(logits, None).tolist() == mx.argmax(logits, axis=-1).tolist()
 
 
+def test_no_random_number_is_so_large_that_nothing_is_chosen() -> None:
+    """The largest double below 1 is 1 as a float32, and no sum would be beyond it."""
+
+    class Largest(random.Random):
+        def random(self) -> float:
+            return float(np.nextafter(1.0, 0.0))
+
+    for row in (Sampling(temperature=1.0), Sampling(temperature=1.0, top_k=3)):
+        sampler = Sampler([(row, Largest())])
+        logits = mx.array([[-mx.inf, 0.0, 0.1, 0.2]])
+        assert sampler(logits, sampler.draw()).item() != 0
+
+
 def test_penalties_and_biases_follow_their_definitions() -> None:
     """Repetition over prompt and output, the other two over the output only, each row its own."""
     source = np.random.default_rng(7)
@@ -142,6 +155,7 @@ def test_what_a_job_leaves_open_comes_from_the_models_own_config() -> None:
     config = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95}
     assert of({}).temperature == 0
     assert of({"do_sample": False, "temperature": 0.6}).temperature == 0
+    assert of({}, temperature=1e-39).temperature == 0
     own = of(config)
     assert (own.temperature, own.top_k, own.top_p) == (0.6, 20, 0.95)
     stated = of(config, temperature=0, top_k=-1)

@@ -27,15 +27,15 @@ _NUMBERS: Final[dict[str, tuple[type, float | None, float | None]]] = {
     "max_tokens": (int, 1, None),
     "max_completion_tokens": (int, 1, None),
     "answer_reserve": (int, 0, None),
-    "top_k": (int, -1, None),
+    "top_k": (int, -1, 2**31 - 1),
     "seed": (int, -(2**63), 2**64 - 1),
     "timeout": (float, 0, None),
-    "temperature": (float, 0, None),
+    "temperature": (float, 0, 100),
     "top_p": (float, 0, 1),
     "min_p": (float, 0, 1),
     "presence_penalty": (float, -2, 2),
     "frequency_penalty": (float, -2, 2),
-    "repetition_penalty": (float, 0, None),
+    "repetition_penalty": (float, 0, 100),
 }
 """Type, least and greatest value of every number."""
 

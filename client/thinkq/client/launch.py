@@ -40,20 +40,45 @@ def running(settings: Settings, model: str | None = None) -> Iterator[Check]:
     ThinkqError if the daemon does not come up, and RedisUnavailable if a Redis that is not ours
     does not answer.
     """
-    if _served(settings):
-        _wait_for_redis(settings, nothing)
-        yield nothing
-        return
-    daemon = _Daemon(settings, model)
+    service = _Service(settings, model)
     try:
-        _wait_for_redis(settings, daemon.check)
-        yield daemon.check
+        service.check()
+        _wait_for_redis(settings, service.check)
+        yield service.check
     finally:
-        daemon.close()
+        service.close()
 
 
 def nothing() -> None:
     """The check of what was not started here."""
+
+
+class _Service:
+    """Whoever serves these settings; a daemon of our own once nobody else does."""
+
+    def __init__(self, settings: Settings, model: str | None) -> None:
+        self._settings, self._model = settings, model
+        self._daemon: _Daemon | None = None
+        self._started = False
+
+    def check(self) -> None:
+        """Raise ThinkqError once what was started here has died; start it if nobody serves.
+
+        Another command's daemon ends with that command, also in the middle of our jobs.
+        """
+        if self._daemon is not None:
+            if self._daemon.ended and _served(self._settings):
+                self._daemon = None  # another command was quicker to start one
+            else:
+                self._daemon.check()
+        elif (self._settings.embedded_redis or not self._started) and not _served(self._settings):
+            self._daemon = _Daemon(self._settings, self._model)
+        self._started = True
+
+    def close(self) -> None:
+        """End what was started here."""
+        if self._daemon is not None:
+            self._daemon.close()
 
 
 def _served(settings: Settings) -> bool:
@@ -99,6 +124,11 @@ class _Daemon:
                 env=_environment(settings, model),
                 process_group=0,
             )
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process.poll() is not None
 
     def check(self) -> None:
         """Raise ThinkqError if the daemon has ended."""

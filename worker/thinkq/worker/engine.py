@@ -147,16 +147,22 @@ class Engine:
         results: dict[str, Result] = {}
         queue = deque((f"run-{i}", job) for i, job in enumerate(jobs))
         names = [name for name, _ in queue]
-        while queue or self.busy:
-            while queue and self.free > 0:
-                name, job = queue.popleft()
-                try:
-                    self.add(job, job_id=name)
-                except JobFailed as error:
-                    results[name] = failed_result(name, error, job=job, model=self.name)
-            for row in self.turn():
-                assert row.result is not None
-                results[row.job_id] = row.result
+        try:
+            while queue or self.busy:
+                while queue and self.free > 0:
+                    name, job = queue.popleft()
+                    try:
+                        self.add(job, job_id=name)
+                    except JobFailed as error:
+                        results[name] = failed_result(name, error, job=job, model=self.name)
+                for row in self.turn():
+                    assert row.result is not None
+                    results[row.job_id] = row.result
+        except BaseException:
+            # What was interrupted must not come back among the results of the next call.
+            self._batch = self._flight = None
+            self._prefill = Prefill(self.model, batches=self.batches, room=self._room)
+            raise
         return [results[name] for name in names]
 
     def add(
@@ -234,7 +240,7 @@ class Engine:
         flight = Flight(last, last)
         now = time.monotonic()
         for row in group.rows:
-            row.prefilled_at = now
+            row.start(now)
         if self._batch is None or self._flight is None:
             self._batch, self._flight = joining, flight
         else:

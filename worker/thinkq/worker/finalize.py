@@ -70,9 +70,9 @@ def _numbered(calls: list[dict[str, Any]], job_id: str) -> list[dict[str, Any]]:
 
 def _close_reason(tracker: ReasoningTracker, finish_reason: FinishReason) -> CloseReason:
     """A thought that was open when the job was cancelled has no reason of its own."""
-    if tracker.in_thinking and finish_reason != "length":
-        return "none"
-    return tracker.close_reason
+    if not tracker.in_thinking or finish_reason == "length":
+        return tracker.close_reason
+    return "deadline" if finish_reason == "timeout" else "none"
 
 
 def usage_of(prompt: Prompt, tracker: ReasoningTracker) -> Usage:

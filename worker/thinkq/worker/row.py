@@ -49,8 +49,12 @@ class Row:
         self.random = random.Random(self.sampling.seed)
         if self.job.loop_guard is not False:
             self.guard = LoopGuard()
+
+    def start(self, now: float) -> None:
+        """The prompt is read and decoding begins; from here on its time counts."""
+        self.prefilled_at = now
         if self.job.timeout is not None:
-            self.deadline = self.admitted_at + self.job.timeout
+            self.deadline = now + self.job.timeout
 
     @property
     def longest(self) -> int:

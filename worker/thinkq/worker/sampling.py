@@ -67,7 +67,7 @@ def sampling_of(job: Job, defaults: Mapping[str, Any]) -> Sampling:
             0.0 if greedy or not defaults.get("do_sample") else defaults.get("temperature", 1.0)
         )
     return Sampling(
-        temperature=temperature,
+        temperature=temperature if temperature >= COLDEST else 0.0,
         top_p=option("top_p", 1.0),
         top_k=max(0, option("top_k", 0)),
         min_p=option("min_p", 0.0),
@@ -99,7 +99,7 @@ class Sampler:
         self._heat = column([row.temperature or 1.0 for row in settings])
         self._top_p = column([row.top_p for row in settings])
         self._min_p = column([row.min_p for row in settings])
-        self._top_k = mx.array([row.top_k or 2**31 - 1 for row in settings])[:, None]
+        self._top_k = mx.array([row.top_k or _ALL for row in settings])[:, None]
         ways = [row.way for row in settings]
         self._is_ranked = mx.array([way == "ranked" for way in ways])
         self._is_plain = mx.array([way == "plain" for way in ways])
@@ -111,7 +111,8 @@ class Sampler:
         """One random number of each row, (rows,), for one token; None where all rows are greedy."""
         if self.greedy:
             return None
-        return mx.array([source.random() if source else 0.0 for source in self._random], mx.float32)
+        numbers = [min(source.random(), _BELOW_ONE) if source else 0.0 for source in self._random]
+        return mx.array(numbers, mx.float32)
 
     def __call__(self, logits: mx.array, uniforms: mx.array | None) -> mx.array:
         """Ids (rows,) chosen from logits (rows, vocabulary) with the numbers that were drawn."""
@@ -160,6 +161,12 @@ def _inverse(weights: mx.array, uniforms: mx.array) -> mx.array:
 
 
 _BLOCK = 64
+_ALL = 2**31 - 1
+_BELOW_ONE = 1 - 2**-23
+"""As a float32 times any weight it stays below that weight; a double just below 1 would not."""
+
+COLDEST = 1e-6
+"""Below this temperature a row is greedy: its logits would not stay finite."""
 
 
 def _largest(logits: mx.array, k: int) -> mx.array:
@@ -192,8 +199,8 @@ class Penalties:
         if row.penalised and prompt:
             self._seen[0, mx.array(sorted(set(prompt)))] = True
         self._bias = mx.zeros((1, vocabulary))
-        if row.logit_bias:
-            known = {token: bias for token, bias in row.logit_bias.items() if token < vocabulary}
+        known = {token: bias for token, bias in row.logit_bias.items() if token < vocabulary}
+        if known:
             self._bias[0, mx.array(list(known))] = mx.array(list(known.values()), mx.float32)
         self._presence = mx.array([[row.presence_penalty]])
         self._frequency = mx.array([[row.frequency_penalty]])

@@ -27,7 +27,7 @@ def results(batch: str, output: str | None, form: Format) -> None:
     """
     with Client(settings=load_settings()) as client:
         ids = client.batch(batch).job_ids
-        if output is None:
+        if output in (None, "-"):
             written = _write(client, ids, form, sys.stdout.buffer)
         else:
             temporary = Path(f"{output}.tmp")
