@@ -103,7 +103,7 @@ def test_the_same_run_again_runs_nothing(
     assert main(["run", "jobs.jsonl"]) == 0
     err = capsys.readouterr().err
     assert "3 rows are there already, 0 jobs to go" in err
-    assert "; 0.0 tokens/s" in err.splitlines()[-2]
+    assert "tokens/s" not in err.splitlines()[-2]
     assert results_of(jobs).read_bytes() == before
     assert len(worker.taken) == 3
 

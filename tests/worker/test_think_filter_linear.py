@@ -83,12 +83,13 @@ def test_memory_is_bounded_whatever_was_read(text: str) -> None:
     try:
         for _ in range(4):
             tracemalloc.reset_peak()
-            for chunk in stream(text, 1 << 14):
+            for chunk in stream(text, 1 << 18):
                 think_filter.push(chunk)
             peaks.append(tracemalloc.get_traced_memory()[1])
     finally:
         tracemalloc.stop()
-    assert max(peaks) <= peaks[0] + 4096
+    # A quarter is four times this; threads of other tests may use a little meanwhile.
+    assert max(peaks) <= peaks[0] + (1 << 16)
 
 
 class Counted(str):

@@ -83,6 +83,10 @@ class JobView:
         stream.flush()
 
 
+SHORTEST_S: Final = 0.05
+"""A batch that took less was not decoded now."""
+
+
 def summary(tally: Counter[str], *, new_tokens: int, seconds: float) -> list[str]:
     """The closing lines of a batch.
 
@@ -93,13 +97,14 @@ def summary(tally: Counter[str], *, new_tokens: int, seconds: float) -> list[str
         for reason in ("natural", "budget", "loop", "eos", "deadline", "tool", "length")
         if tally[f"close:{reason}"] or reason in ("natural", "budget", "loop")
     ]
-    rate = f"{new_tokens / seconds:,.1f}" if seconds else "0"
+    tokens = f"{tally['thinking_tokens']:,} thinking and {tally['answer_tokens']:,} answer tokens"
+    if new_tokens and seconds >= SHORTEST_S:  # of what was there already there is no rate to tell
+        tokens += f"; {new_tokens / seconds:,.1f} tokens/s; {duration(seconds)}"
     return [
         f"{tally['done']} done, {tally['failed']} failed, {tally['empty']} empty, "
         f"{tally['cancelled']} cancelled, {tally['length']} cut by max_tokens",
         f"thinking closed: {', '.join(closes)}",
-        f"{tally['thinking_tokens']:,} thinking and {tally['answer_tokens']:,} answer tokens; "
-        f"{rate} tokens/s; {duration(seconds)}",
+        tokens,
     ]
 
 
