@@ -91,7 +91,9 @@ def test_bu_17_an_empty_or_failed_job_is_counted_and_makes_exit_code_3(
     """BU-17, BF-22: what has no answer never looks like a success."""
     with worker.at_work(by_custom_id({"c1": "42", "c2": ""})):
         assert main(["run", "jobs.jsonl"]) == 3
-    assert "2 done, 1 failed, 1 empty" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "2 done, 1 failed, 1 empty" in err
+    assert "--retry-failed runs those again" in err
 
 
 def test_the_same_run_again_runs_nothing(

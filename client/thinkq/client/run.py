@@ -69,9 +69,12 @@ def run(options: RunOptions, settings: Settings, out: BinaryIO, err: TextIO) -> 
         output.finish()
     for text in summary(pace.tally, new_tokens=pace.new_tokens, seconds=pace.seconds):
         print(text, file=err)
+    code = exit_code(pace.tally)
+    if code == EXIT_UNANSWERED:
+        print("some jobs have no answer; --retry-failed runs those again", file=err)
     if options.output != "-":
         print(f"results: {options.output}", file=err)
-    return exit_code(pace.tally)
+    return code
 
 
 def read_checked(
