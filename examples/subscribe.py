@@ -22,6 +22,9 @@ def follow(connection: redis.Redis, job_id: str) -> int:
     while True:
         # Blocks for a second at most, so that Ctrl-C is heard.
         reply: Any = connection.xread({f"thinkq:stream:{job_id}": position}, block=1000)
+        if not reply and not connection.exists(f"thinkq:stream:{job_id}", f"rq:job:{job_id}"):
+            print(f"there is no job {job_id}, or its stream has expired", file=sys.stderr)
+            return 1
         for entry_id, fields in reply[0][1] if reply else []:
             position = entry_id
             # A worker that lost its job may still write for a moment; its attempt is older.

@@ -62,16 +62,32 @@ def test_the_example_follows_a_job_with_redis_py_alone(
     worker.event("bexample-1", type="delta", is_reasoning="1", text="hm", attempt="2")
     worker.event("bexample-1", type="delta", is_reasoning="0", text="42", attempt="2")
     worker.commit(answered(*taken, attempt=2))
-    example = subprocess.run(
-        [
-            *(sys.executable, "-I", "examples/subscribe.py", "bexample-1"),
-            *("--redis", settings.effective_redis_url),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    example = subscribe("bexample-1", settings.effective_redis_url)
     assert example.returncode == 0, example.stderr
     assert example.stdout == "zom42"
     assert "begins anew" in example.stderr
     assert example.stderr.endswith("hm\n[done, stop]\n")
+
+
+@pytest.mark.parametrize(
+    ("url", "told"), [(None, "there is no job bnone-1"), ("unix:///nowhere/redis.sock", "--redis")]
+)
+def test_the_example_ends_in_one_line_where_there_is_nothing_to_follow(
+    settings: Settings, url: str | None, told: str
+) -> None:
+    example = subscribe("bnone-1", url or settings.effective_redis_url)
+    assert example.returncode == 1
+    assert told in example.stderr
+    assert len(example.stderr.splitlines()) == 1
+
+
+def subscribe(job_id: str, url: str) -> subprocess.CompletedProcess[str]:
+    """Run the example to its end."""
+    return subprocess.run(
+        [sys.executable, "-I", "examples/subscribe.py", job_id, "--redis", url],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
