@@ -17,7 +17,7 @@ class GuardedJob(RQJob):
 
     def perform(self) -> Any:
         """Refuse: the worker reads a job, it never calls what it names."""
-        raise NotImplementedError("thinkq never calls the function that a job names")
+        raise RuntimeError("thinkq never calls the function that a job names")
 
     def send_webhooks(self, *_: Any, **__: Any) -> None:
         """Do nothing."""
