@@ -28,8 +28,16 @@ HELPS: Final = {
     "watch": "Follow a job or a batch, live.",
     "status": "Counts of all batches, or of one.",
     "results": "Write the results of a batch.",
+    "report": "One HTML page about a batch.",
+    "cancel": "Stop a job or a batch; what was written so far is kept.",
+    "retry": "Run the jobs of a batch again that have no answer.",
+    "rm": "Remove a batch and its results.",
+    "ps": "The workers, and the jobs that run now.",
+    "models": "The models on this machine, and which of them fit its memory.",
+    "config": "The settings, and where each value comes from.",
     "daemon": "Keep Redis and a worker alive.",
     "worker": "A worker in the foreground, e.g. on a second Mac.",
+    "doctor": "Check this installation; each finding comes with its remedy.",
 }
 MODULES: Final = {
     name: f"thinkq.client.cli.{name}"
