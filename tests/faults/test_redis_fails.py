@@ -232,7 +232,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_worker_with_a_sentence(
 ) -> None:
     """Nothing is admitted before the model is there."""
 
-    def load() -> FakeEngine:
+    def load(*_: object) -> FakeEngine:
         raise ValueError("no such file")
 
     submit(connection, "b1", job(1))

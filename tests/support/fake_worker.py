@@ -57,7 +57,7 @@ def main(step: float, point: str | None) -> None:
     if point:
         die_after(point)
     settings = load_settings()
-    process = Process(settings, lambda: FakeEngine(settings.max_batch, step), until_eof=True)
+    process = Process(settings, lambda *_: FakeEngine(settings.max_batch, step), until_eof=True)
     try:
         raise SystemExit(process.run())
     except ThinkqError as error:

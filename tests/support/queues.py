@@ -22,6 +22,8 @@ from thinkq.client.queue import JobQueue
 from thinkq.client.result import Result
 from thinkq.client.serializer import MsgpackSerializer
 from thinkq.client.settings import Settings
+from thinkq.worker.books import Books
+from thinkq.worker.lease import Lease
 from thinkq.worker.process import Process
 
 
@@ -68,6 +70,16 @@ def queue(connection: redis.Redis, priority: keys.Priority = "normal") -> Queue:
     return Queue(keys.QUEUES[priority], connection=connection, serializer=MsgpackSerializer)
 
 
+def started(books: Books, *, priority: keys.Priority = "normal") -> Lease:
+    """Pop the next job and open an execution of it, as a worker does."""
+    (rq_queue,) = (each for each in books.queues if each.name == keys.QUEUES[priority])
+    job_id = books.pop(rq_queue)
+    assert job_id is not None
+    popped = books.popped(rq_queue, job_id)
+    assert popped is not None
+    return books.start(rq_queue, popped)
+
+
 def leases(connection: redis.Redis, priority: keys.Priority = "normal") -> list[str]:
     """The leases held now."""
     members: Any = connection.zrange(queue(connection, priority).started_job_registry.key, 0, -1)
@@ -101,7 +113,7 @@ def tick_until(process: Process, predicate: Callable[[], object], timeout: float
 def opened(settings: Settings, engine: FakeEngine | None = None) -> Iterator[Process]:
     """An open worker around the engine; closed at the end."""
     engine = engine or FakeEngine(settings.max_batch)
-    process = Process(settings, lambda: engine)
+    process = Process(settings, lambda *_: engine)
     process.open()
     try:
         yield process

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import redis
 
-from support.queues import events, job, queue, result, submit
+from support.queues import events, job, queue, result, started, submit
 from thinkq.client import batches, keys
 from thinkq.client.result import Result, Usage
 from thinkq.client.settings import Settings
@@ -23,12 +23,7 @@ NORMAL = keys.QUEUES["normal"]
 def lease(settings: Settings, connection: redis.Redis) -> Lease:
     """The lease of a job that a worker has just started."""
     submit(connection, "b1", job(1))
-    books = Books(connection, settings, "here")
-    job_id = books.pop(books.queues[1])
-    assert job_id is not None
-    started = books.start(books.queues[1], job_id)
-    assert started is not None
-    return started
+    return started(Books(connection, settings, "here"))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from support.queues import (
     opened,
     queue,
     result,
+    started,
     submit,
     tick_until,
 )
@@ -43,14 +44,7 @@ def dead(settings: Settings, connection: redis.Redis) -> Books:
 
 
 def start(books: Books, count: int = 1) -> list[Lease]:
-    started = []
-    for _ in range(count):
-        job_id = books.pop(books.queues[1])
-        assert job_id is not None
-        lease = books.start(books.queues[1], job_id)
-        assert lease is not None
-        started.append(lease)
-    return started
+    return [started(books) for _ in range(count)]
 
 
 def answer(job_id: str) -> Result:

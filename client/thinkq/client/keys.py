@@ -29,6 +29,15 @@ ATTEMPTS: Final = "thinkq:attempts"
 """Hash of job id to the number of attempts that were admitted."""
 
 
+DEFAULT_MODEL: Final = "(default)"
+"""In the name of a shelf: the model of jobs that name none, whichever a worker's is."""
+
+
+def shelf(queue: str, model: str | None) -> str:
+    """The RQ queue for jobs of `queue` (its name) that a worker with another model has met."""
+    return f"{queue}:{model or DEFAULT_MODEL}"
+
+
 def result(job_id: str) -> str:
     """String: the result as JSON."""
     return f"thinkq:result:{job_id}"

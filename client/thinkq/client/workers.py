@@ -23,6 +23,10 @@ class WorkerStatus(msgspec.Struct, kw_only=True):
     rows: int = 0
     """Jobs being decoded now."""
     max_batch: int = 0
+    note: str = ""
+    """What the worker does while it is loading, such as a download's progress."""
+    memory_bytes: int = 0
+    """Memory of the device that model and caches take."""
     tokens_per_s: float = 0.0
     pid: int = 0
     host: str = ""
@@ -47,7 +51,8 @@ def note_of_workers(connection: redis.Redis) -> str:
     if states.keys() & {"busy", "idle"}:
         return ""
     if "loading" in states:
-        return f"the worker is loading {states['loading'].model or 'its model'}"
+        worker = states["loading"]
+        return worker.note or f"the worker is loading {worker.model or 'its model'}"
     return "the worker has paused until Redis or its disk has room again"
 
 

@@ -125,16 +125,20 @@ class Books(BaseWorker):
         """How many attempts of the job were admitted and not given back."""
         return int(self.connection.hget(keys.ATTEMPTS, job_id) or 0)
 
-    def start(self, queue: Queue, job_id: str) -> Lease | None:
-        """Open an execution of a popped job and count the attempt; None if the job was deleted.
+    def popped(self, queue: Queue, job_id: str) -> RQJob | None:
+        """A popped job; None if it was deleted, and its id is dropped then."""
+        job = self._fetch(job_id)
+        if job is None:
+            queue.intermediate_queue.remove(job_id)
+        return job
+
+    def start(self, queue: Queue, job: RQJob) -> Lease:
+        """Open an execution of a popped job and count the attempt.
 
         One transaction instead of RQ's two: a crash leaves the job either in the intermediate
         queue, or started with its lease, its worker's name and its attempt.
         """
-        job = self._fetch(job_id)
-        if job is None:
-            queue.intermediate_queue.remove(job_id)
-            return None
+        job_id = job.id
         with self.connection.pipeline() as pipeline:
             execution = Execution.create(job, self._lease_s, pipeline, worker_name=self.name)
             job.prepare_for_execution(self.name, pipeline)

@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, Final, Literal
 
 import msgspec
@@ -27,9 +26,10 @@ from thinkq.client.connection import connect
 from thinkq.client.errors import ThinkqError
 from thinkq.client.settings import Settings
 from thinkq.client.workers import WorkerStatus
-from thinkq.worker.decoder import Decoder, Engine
+from thinkq.worker.decoder import Decoder
 from thinkq.worker.desk import Desk
 from thinkq.worker.recovery import host_id
+from thinkq.worker.task import Load
 from thinkq.worker.timing import Backoff, Every
 
 _log = logging.getLogger(__name__)
@@ -49,12 +49,12 @@ class Process:
     def __init__(
         self,
         settings: Settings,
-        load: Callable[[], Engine],
+        load: Load,
         *,
         burst: bool = False,
         until_eof: bool = False,
     ) -> None:
-        """`load` makes the engine, in the decode thread.
+        """`load` makes the engine of a model, in the decode thread.
 
         With `burst` the worker ends when nothing is left to do, with `until_eof` when stdin ends.
         """
@@ -62,7 +62,12 @@ class Process:
         self._burst = burst
         self._until_eof = until_eof
         self._wake = threading.Event()
-        self._decoder = Decoder(load, self._wake.set)
+        self._decoder = Decoder(
+            load,
+            self._wake.set,
+            model=settings.model,
+            idle_unload_s=settings.idle_unload_s,
+        )
         self._connection = connect(settings)
         # A second try inside redis-py could pop two jobs and tell us of one.
         self._connection.set_retry(Retry(NoBackoff(), 0))
@@ -197,9 +202,11 @@ class Process:
         self._measured = (now, self._decoder.tokens)
         line = WorkerStatus(
             state=self._state(desk),
-            model=self._decoder.model,
+            model=self._decoder.model or self._decoder.wanted,
             rows=desk.rows,
             max_batch=self._settings.max_batch,
+            note=self._decoder.note,
+            memory_bytes=self._decoder.memory,
             tokens_per_s=round((self._decoder.tokens - counted) / max(now - began, 1e-3), 1),
             pid=os.getpid(),
             host=desk.books.host,
