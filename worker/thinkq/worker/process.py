@@ -30,7 +30,7 @@ from thinkq.client.workers import WorkerStatus
 from thinkq.worker.decoder import Decoder, Engine
 from thinkq.worker.desk import Desk
 from thinkq.worker.recovery import host_id
-from thinkq.worker.timing import Backoff, Every
+from thinkq.worker.timing import Backoff, Every, Naps, Patience
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,9 @@ class Process:
         self._heartbeat = Every(settings.heartbeat_s)
         self._four_a_second = Every(0.25)
         self._second = Every(1)
-        self._minute = Every(60)
+        self._lease = Every(settings.lease_s)
+        self._naps = Naps(settings.heartbeat_s)
+        self._turn = Patience()
         self._measured = (time.monotonic(), 0)
 
     def run(self) -> int:
@@ -126,6 +128,7 @@ class Process:
         if self._desk:
             try:
                 self._desk.collect()
+                self._desk.store()
                 self._desk.hand_out(time.monotonic())
                 self._desk.give_back()
                 self._desk.books.leave()
@@ -140,6 +143,10 @@ class Process:
     def tick(self, now: float) -> None:
         """One round of everything; `now` is time.monotonic(). Never waits for the decode thread."""
         self._end_if_hung(now)
+        if self._naps.over(now, time.time()):
+            # Others may have taken our jobs for abandoned.
+            self._heartbeat.hurry()
+            self._second.hurry()
         if self._desk:
             self._desk.collect()
         if self._backoff.due(now):
@@ -159,16 +166,17 @@ class Process:
             self._in_order = True
         if self._heartbeat.due(now):
             desk.beat()
+        if self._second.due(now):
+            # Before anything is written: what is no longer ours is somebody else's stream.
+            desk.check_leases()
+            desk.books.show(busy=not desk.empty, line=self._status(desk, now))
         desk.admit()
         if self._burst and self._decoder.model and desk.empty:
             self._stopping = True
         desk.hand_out(now)
         if self._four_a_second.due(now):
             desk.end_cancelled()
-        if self._second.due(now):
-            desk.check_leases()
-            desk.books.show(busy=not desk.empty, line=self._status(desk, now))
-        if self._minute.due(now):
+        if self._lease.due(now):
             desk.maintain()
 
     def _new_desk(self) -> Desk:
@@ -219,9 +227,9 @@ class Process:
         return min(IDLE_TICK_S, self._settings.coalesce_ms / 1000) if busy else IDLE_TICK_S
 
     def _end_if_hung(self, now: float) -> None:
-        since = self._decoder.busy_since
-        if since is not None and now - since > self._settings.hang_s:
-            _log.critical("the model has made no progress for %.0f s; the worker ends", now - since)
+        waited = self._turn.lasted(now, self._decoder.busy_since)
+        if waited > self._settings.hang_s:
+            _log.critical("the model has made no progress for %.0f s; the worker ends", waited)
             faulthandler.dump_traceback(file=sys.__stderr__ or 2)
             os._exit(1)
 
