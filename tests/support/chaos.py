@@ -21,11 +21,11 @@ import redis
 from support import wait_until
 from support.crash_points import CRASH_POINTS
 from support.processes import environment
-from support.queues import have_results, job, submit
+from support.queues import have_results, job, submit, variables
 from thinkq.client import keys
 from thinkq.client.connection import connect
 from thinkq.client.job import Job
-from thinkq.client.settings import Settings, load_settings
+from thinkq.client.settings import load_settings
 from thinkq.daemon.redis_server import RedisServer
 
 BATCH: Final = "b0"
@@ -139,7 +139,7 @@ class Storm:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=environment(**_variables(settings)),
+                env=environment(**variables(settings)),
             )
         return self._workers[home]
 
@@ -158,13 +158,3 @@ class Storm:
 
     def _wait(self, predicate: Callable[[], object]) -> None:
         wait_until(predicate, timeout=60)
-
-
-def _variables(settings: Settings) -> dict[str, str]:
-    return {
-        "THINKQ_HOME": settings.home,
-        "THINKQ_REDIS_URL": settings.effective_redis_url,
-        "THINKQ_MAX_BATCH": str(settings.max_batch),
-        "THINKQ_HEARTBEAT_S": str(settings.heartbeat_s),
-        "THINKQ_LEASE_S": str(settings.lease_s),
-    }

@@ -28,6 +28,9 @@ WORKERS: Final = "thinkq:workers"
 ATTEMPTS: Final = "thinkq:attempts"
 """Hash of job id to the number of attempts that were admitted."""
 
+NEVER: Final = "thinkq:never"
+"""A key that does not exist, to ask by whether Redis takes writes."""
+
 
 def result(job_id: str) -> str:
     """String: the result as JSON."""

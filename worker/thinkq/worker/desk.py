@@ -81,14 +81,14 @@ class Desk:
         replay(self.books, self._committer, self._spool, self._tickets)
         if given_back := recover(self.books, self._tickets):
             _log.info("gave %d unfinished jobs back to their queues", given_back)
-        self.check_leases()
         for ticket in self._tickets.values():
             # A job whose result is there has a whole stream; nothing may follow `done`.
             if not (ticket.lost or self._connection.exists(keys.result(ticket.lease.job.id))):
                 ticket.deltas.rewind()
 
     def beat(self) -> None:
-        """Renew the leases."""
+        """Renew the leases that are still this worker's."""
+        self.check_leases()
         self.books.beat([ticket.lease for ticket in self._tickets.values() if not ticket.lost])
 
     def maintain(self) -> None:

@@ -144,9 +144,7 @@ class Process:
         """One round of everything; `now` is time.monotonic(). Never waits for the decode thread."""
         self._end_if_hung(now)
         if self._naps.over(now, time.time()):
-            # Others may have taken our jobs for abandoned.
             self._heartbeat.hurry()
-            self._second.hurry()
         if self._desk:
             self._desk.collect()
         if self._backoff.due(now):
@@ -166,16 +164,15 @@ class Process:
             self._in_order = True
         if self._heartbeat.due(now):
             desk.beat()
-        if self._second.due(now):
-            # Before anything is written: what is no longer ours is somebody else's stream.
-            desk.check_leases()
-            desk.books.show(busy=not desk.empty, line=self._status(desk, now))
         desk.admit()
         if self._burst and self._decoder.model and desk.empty:
             self._stopping = True
         desk.hand_out(now)
         if self._four_a_second.due(now):
             desk.end_cancelled()
+        if self._second.due(now):
+            desk.check_leases()
+            desk.books.show(busy=not desk.empty, line=self._status(desk, now))
         if self._lease.due(now):
             desk.maintain()
 
