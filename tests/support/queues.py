@@ -100,12 +100,14 @@ def left_over(connection: redis.Redis) -> dict[str, int]:
     return {name: count for name, count in found.items() if count}
 
 
-def tick_until(process: Process, predicate: Callable[[], object], timeout: float = 10.0) -> None:
-    """Drive an open worker until the predicate holds."""
+def tick_until(
+    process: Process, predicate: Callable[[], object], timeout: float = 10.0, ahead: float = 0.0
+) -> None:
+    """Drive an open worker until the predicate holds, by a clock that is `ahead` seconds ahead."""
     deadline = time.monotonic() + timeout
     while not predicate():
         assert time.monotonic() < deadline, f"not within {timeout} s"
-        process.tick(time.monotonic())
+        process.tick(time.monotonic() + ahead)
         time.sleep(0.001)
 
 
@@ -138,14 +140,15 @@ def have_results(connection: redis.Redis, ids: list[str]) -> Callable[[], bool]:
 @contextmanager
 def worker_process(settings: Settings, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A worker of its own process around the fake engine; killed at the end."""
-    environ = {
-        "THINKQ_HOME": settings.home,
-        "THINKQ_REDIS_URL": settings.effective_redis_url,
-        "THINKQ_MAX_BATCH": str(settings.max_batch),
-        "THINKQ_HANG_S": str(settings.hang_s),
-    }
-    with python("-m", "support.fake_worker", *arguments, **environ) as process:
+    with python("-m", "support.fake_worker", *arguments, **variables(settings)) as process:
         yield process
+
+
+def variables(settings: Settings) -> dict[str, str]:
+    """The settings that matter to a worker, as its environment."""
+    names = ("home", "max_batch", "hang_s", "heartbeat_s", "lease_s")
+    values = {f"THINKQ_{name.upper()}": str(getattr(settings, name)) for name in names}
+    return values | {"THINKQ_REDIS_URL": settings.effective_redis_url}
 
 
 def done_entries(connection: redis.Redis, job_ids: list[str]) -> list[int]:

@@ -28,6 +28,9 @@ WORKERS: Final = "thinkq:workers"
 ATTEMPTS: Final = "thinkq:attempts"
 """Hash of job id to the number of attempts that were admitted."""
 
+NEVER: Final = "thinkq:never"
+"""A key that does not exist, to ask by whether Redis takes writes."""
+
 
 DEFAULT_MODEL: Final = "(default)"
 """In the name of a shelf: the model of jobs that name none, whichever a worker's is."""

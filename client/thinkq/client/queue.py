@@ -20,6 +20,7 @@ from redis.client import Pipeline
 from rq import Queue, Retry
 from rq.job import Job as RQJob
 from rq.queue import EnqueueData
+from rq.results import Result as RQResult
 
 from thinkq.client import batches, keys
 from thinkq.client.errors import ThinkqError
@@ -204,6 +205,7 @@ class JobQueue:
     def _forget(self, pipe: Pipeline, job_id: str) -> None:
         """Add the commands that remove a job's traces, ours and RQ's."""
         pipe.delete(keys.result(job_id), keys.stream(job_id), RQJob.key_for(job_id))
+        pipe.delete(RQResult.get_key(job_id))  # type: ignore[no-untyped-call]  # RQ's
         pipe.hdel(keys.ATTEMPTS, job_id)
         for queue in self._queues.values():
             pipe.zrem(queue.finished_job_registry.key, job_id)

@@ -69,7 +69,7 @@ def follow(
             if newest == after and result:
                 return
             if newest is None and result:
-                yield from _retold(result)
+                yield from retold(result)
                 return
 
 
@@ -162,8 +162,8 @@ def _look(connection: redis.Redis, job_id: str) -> tuple[str | None, Result | No
     return newest, batches.read_result(data) if data is not None else None
 
 
-def _retold(result: Result) -> Iterator[Event]:
-    """The events of a job whose stream is gone. Whatever a reader has of it, this replaces."""
+def retold(result: Result) -> Iterator[Event]:
+    """A result as the events of a whole stream. Whatever a reader has of it, this replaces."""
     yield Event(type="restart", attempt=result.attempt)
     for part, is_reasoning in ((result.thinking, True), (result.answer, False)):
         if part:

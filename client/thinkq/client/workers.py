@@ -38,9 +38,24 @@ _decoder = msgspec.json.Decoder(WorkerStatus)
 
 
 def workers(connection: redis.Redis) -> list[WorkerStatus]:
-    """The workers that live."""
+    """The workers that live. While Redis refuses writes they pause, and their lines grow old."""
     lines = [_decoder.decode(line) for line in connection.hgetall(keys.WORKERS).values()]
+    if refusal(connection):
+        return [msgspec.structs.replace(line, state="paused") for line in lines]
     return [line for line in lines if time.time() - line.updated < FRESH_S]
+
+
+def refusal(connection: redis.Redis) -> str:
+    """Why Redis takes no writes now, in its own words; nothing if it does.
+
+    It may be full, or unable to write to its disk.
+    """
+    try:
+        # The write of a key only where it exists already, and it never does.
+        connection.set(keys.NEVER, "", xx=True)
+    except redis.ResponseError as error:
+        return str(error).rstrip(".")
+    return ""
 
 
 def note_of_workers(connection: redis.Redis) -> str:

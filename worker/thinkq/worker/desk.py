@@ -82,17 +82,18 @@ class Desk:
             _log.info("gave %d unfinished jobs back to their queues", given_back)
         for ticket in self._tickets.values():
             # A job whose result is there has a whole stream; nothing may follow `done`.
-            if not self._connection.exists(keys.result(ticket.lease.job.id)):
+            if not (ticket.lost or self._connection.exists(keys.result(ticket.lease.job.id))):
                 ticket.deltas.rewind()
 
     def beat(self) -> None:
-        """Renew the leases."""
+        """Renew the leases that are still this worker's."""
+        self.check_leases()
         self.books.beat([ticket.lease for ticket in self._tickets.values() if not ticket.lost])
 
     def maintain(self) -> None:
         """Let RQ sweep what was abandoned, and give every job that it failed a result."""
         self.beat()  # First: a machine that has slept must not sweep its own jobs.
-        self.books.clean_registries()  # type: ignore[no-untyped-call]  # RQ's
+        self.books.clean_registries()
         reconcile(self.books, self._committer)
 
     # --- in ---
@@ -129,7 +130,6 @@ class Desk:
     def _close_answered(self, lease: Lease) -> None:
         answer = self._connection.get(keys.result(lease.job.id))
         self.books.close(lease, decode_result(answer).status if answer else "failed")
-        self._connection.hdel(keys.ATTEMPTS, lease.job.id)
 
     def _check(self, lease: Lease, job: Job) -> None:
         if lease.attempt > MAX_ATTEMPTS:
@@ -201,11 +201,13 @@ class Desk:
     def _store(self, ticket: Ticket, result: Result) -> None:
         if ticket.spooled or ticket.lost:
             return
+        known = self._spool.failing
         try:
             self._spool.put(ticket.spooled_as(result))
         except OSError as error:
             # Redis may well take it now; until then the result is only in memory.
-            _log.error("the spool takes no result (%s); make room on that disk", error.strerror)
+            if not known:
+                _log.error("the spool takes no result (%s); look after that disk", error.strerror)
             return
         ticket.spooled = True
 

@@ -30,7 +30,7 @@ from thinkq.worker.decoder import Decoder
 from thinkq.worker.desk import Desk
 from thinkq.worker.recovery import host_id
 from thinkq.worker.task import Load
-from thinkq.worker.timing import Backoff, Every
+from thinkq.worker.timing import Backoff, Every, Naps, Patience
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,9 @@ class Process:
         self._heartbeat = Every(settings.heartbeat_s)
         self._four_a_second = Every(0.25)
         self._second = Every(1)
-        self._minute = Every(60)
+        self._lease = Every(settings.lease_s)
+        self._naps = Naps(settings.heartbeat_s)
+        self._turn = Patience()
         self._measured = (time.monotonic(), 0)
 
     def run(self) -> int:
@@ -131,6 +133,7 @@ class Process:
         if self._desk:
             try:
                 self._desk.collect()
+                self._desk.store()
                 self._desk.hand_out(time.monotonic())
                 self._desk.give_back()
                 self._desk.books.leave()
@@ -145,6 +148,8 @@ class Process:
     def tick(self, now: float) -> None:
         """One round of everything; `now` is time.monotonic(). Never waits for the decode thread."""
         self._end_if_hung(now)
+        if self._naps.over(now, time.time()):
+            self._heartbeat.hurry()
         if self._desk:
             self._desk.collect()
         if self._backoff.due(now):
@@ -173,7 +178,7 @@ class Process:
         if self._second.due(now):
             desk.check_leases()
             desk.books.show(busy=not desk.empty, line=self._status(desk, now))
-        if self._minute.due(now):
+        if self._lease.due(now):
             desk.maintain()
 
     def _new_desk(self) -> Desk:
@@ -226,9 +231,9 @@ class Process:
         return min(IDLE_TICK_S, self._settings.coalesce_ms / 1000) if busy else IDLE_TICK_S
 
     def _end_if_hung(self, now: float) -> None:
-        since = self._decoder.busy_since
-        if since is not None and now - since > self._settings.hang_s:
-            _log.critical("the model has made no progress for %.0f s; the worker ends", now - since)
+        waited = self._turn.lasted(now, self._decoder.busy_since)
+        if waited > self._settings.hang_s:
+            _log.critical("the model has made no progress for %.0f s; the worker ends", waited)
             faulthandler.dump_traceback(file=sys.__stderr__ or 2)
             os._exit(1)
 

@@ -17,13 +17,15 @@ from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 from thinkq.client import keys
 from thinkq.client.errors import InvalidJob, JobFailed
 from thinkq.client.job import Job
-from thinkq.client.result import decode_result
+from thinkq.client.result import Result, decode_result
 from thinkq.client.settings import Settings
+from thinkq.client.stream import retold
 from thinkq.worker.books import NAME_PREFIX, Books
 from thinkq.worker.commit import NO_LEASE, Commit, Committer
 from thinkq.worker.lease import Lease
 from thinkq.worker.outcome import failed_result
 from thinkq.worker.payload import read_job
+from thinkq.worker.publish import add_entries
 from thinkq.worker.spool import Spool
 
 _log = logging.getLogger(__name__)
@@ -61,11 +63,23 @@ def replay(books: Books, committer: Committer, spool: Spool, own: Container[str]
         if entry.execution_id in own:
             continue
         lease = books.reopen(queues[entry.queue], entry.job_id, entry.execution_id)
-        if lease and committer.commit(entry.queue, lease.member, entry.result) is Commit.LOST:
-            books.abandon(lease)
-        elif lease:
-            books.close(lease, entry.result.status)
+        if lease:
+            _bring(books, committer, lease, entry.result)
         spool.remove(entry.execution_id)
+
+
+def _bring(books: Books, committer: Committer, lease: Lease, result: Result) -> None:
+    key = keys.result(lease.job.id)
+    if not books.lost([lease]) and not books.connection.exists(key):
+        # The end of the text may have been only in the memory of the process that died.
+        with books.connection.pipeline() as pipeline:
+            told = [event for event in retold(result) if event.type != "done"]
+            add_entries(pipeline, keys.stream(lease.job.id), told)
+            pipeline.execute()
+    if committer.commit(lease.queue.name, lease.member, result) is Commit.LOST:
+        books.abandon(lease)
+    else:
+        books.close(lease, result.status)
 
 
 def reconcile(books: Books, committer: Committer) -> None:
@@ -108,7 +122,7 @@ def _of_host(books: Books, worker_name: str) -> bool:
 def _alone(books: Books) -> bool:
     """Whether no worker of another host lives, which might be about to start what it has popped.
 
-    Otherwise RQ's maintenance gives such a job back when it has been there for a minute.
+    Otherwise such a job is given back when two sweeps have found it there.
     """
     others = [
         key

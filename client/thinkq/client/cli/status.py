@@ -11,7 +11,9 @@ from thinkq.client.client import Client
 from thinkq.client.connection import address
 from thinkq.client.render import duration
 from thinkq.client.settings import load_settings
-from thinkq.client.workers import WorkerStatus, workers
+from thinkq.client.workers import WorkerStatus, refusal, workers
+
+REFUSED = "Redis takes no writes; workers pause, finished results wait on their disks"
 
 
 @click.command()
@@ -30,11 +32,14 @@ def status(batch: str | None, as_json: bool) -> None:
         ids = batches.batch_ids(connection) if batch is None else [batch]
         counts = [batches.status(connection, id) for id in ids]
         lines = workers(connection)
+        refused = refusal(connection)
     if as_json:
         click.echo(_json(counts, lines, batch))
         return
     if batch is None:
         click.echo(f"Redis at {address(settings)}")
+        if refused:
+            click.echo(f"{REFUSED}: {refused}")
         for line in lines:
             click.echo(_worker_line(line))
     for one in counts:
