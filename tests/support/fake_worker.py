@@ -15,10 +15,10 @@ from typing import Any
 import click
 
 from support.fake_engine import FakeEngine
+from thinkq.client.commit import Committer
 from thinkq.client.errors import ThinkqError
 from thinkq.client.settings import load_settings
 from thinkq.worker.books import Books
-from thinkq.worker.commit import Committer
 from thinkq.worker.process import Process
 from thinkq.worker.spool import Spool
 

@@ -19,6 +19,7 @@ from rq.exceptions import NoSuchJobError
 from rq.executions import Execution
 from rq.job import Job as RQJob
 from rq.job import JobStatus
+from rq.registry import CanceledJobRegistry
 from rq.results import Result as RQResult
 from rq.suspension import is_suspended
 from rq.utils import now as utc_now
@@ -126,13 +127,15 @@ class Books(BaseWorker):
         return int(self.connection.hget(keys.ATTEMPTS, job_id) or 0)
 
     def start(self, queue: Queue, job_id: str) -> Lease | None:
-        """Open an execution of a popped job and count the attempt; None if the job was deleted.
+        """Open an execution of a popped job and count the attempt.
+
+        None if the job was deleted, or cancelled while it waited.
 
         One transaction instead of RQ's two: a crash leaves the job either in the intermediate
         queue, or started with its lease, its worker's name and its attempt.
         """
         job = self._fetch(job_id)
-        if job is None:
+        if job is None or job.get_status(refresh=False) == JobStatus.CANCELED:
             queue.intermediate_queue.remove(job_id)
             return None
         with self.connection.pipeline() as pipeline:
@@ -159,13 +162,27 @@ class Books(BaseWorker):
         """Record in RQ that the job has ended. RQ keeps the job id in place of the answer."""
         job = lease.job
         job.ended_at = utc_now()
-        if status == "done":
+        if lease.answered and status == "cancelled":
+            self._close_cancelled(lease)
+        elif status == "done":
             job._result = job.id  # RQ offers no other way to say what a job returned.
             self.handle_job_success(
                 job, lease.queue, lease.queue.started_job_registry, lease.execution
             )
         else:
             self._close_failed(lease, status)
+
+    def _close_cancelled(self, lease: Lease) -> None:
+        """Undo the start of a job that was cancelled in the queue at that moment."""
+        job = lease.job
+        with self.connection.pipeline() as pipeline:
+            job.set_status(JobStatus.CANCELED, pipeline)
+            job.cleanup(job.failure_ttl, pipeline)
+            self.cleanup_execution(job, pipeline, lease.execution)
+            pipeline.zadd(
+                CanceledJobRegistry.key_template.format(job.origin), {job.id: time.time()}
+            )
+            pipeline.execute()
 
     def _close_failed(self, lease: Lease, status: Status) -> None:
         # Not RQ's handle_job_failure: it would run the job again, and swallows errors of Redis.

@@ -16,12 +16,12 @@ import redis
 from rq import Queue
 
 from thinkq.client import keys
+from thinkq.client.commit import Commit, Committer
 from thinkq.client.errors import InvalidJob, JobFailed
 from thinkq.client.job import Job
 from thinkq.client.result import Result, decode_result
 from thinkq.client.settings import Settings
 from thinkq.worker.books import Books
-from thinkq.worker.commit import Commit, Committer
 from thinkq.worker.decoder import Decoder
 from thinkq.worker.lease import Lease
 from thinkq.worker.outcome import failed_result
