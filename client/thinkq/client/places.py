@@ -5,10 +5,12 @@ RQ's own counting would sweep leases, so this reads with plain commands.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
+import redis
 from redis.client import Pipeline
 from rq import Queue
 from rq.intermediate_queue import IntermediateQueue
@@ -22,7 +24,8 @@ PEEK: Final = 10_000
 QUEUE_KEYS: Final = tuple(f"{Queue.redis_queue_namespace_prefix}{n}" for n in keys.QUEUES.values())
 POPPED: Final = tuple(IntermediateQueue.get_intermediate_queue_key(key) for key in QUEUE_KEYS)
 """Where a worker takes an id to, until it has a lease."""
-_LEASES: Final = tuple(StartedJobRegistry.key_template.format(n) for n in keys.QUEUES.values())
+LEASES: Final = tuple(StartedJobRegistry.key_template.format(n) for n in keys.QUEUES.values())
+"""RQ's started jobs: a lease, `job:execution`, for each."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def ask(pipe: Pipeline, peek: int = PEEK) -> None:
         pipe.lrange(key, 0, peek)  # one more than is looked at
     for key in POPPED:
         pipe.lrange(key, 0, -1)
-    for key in _LEASES:
+    for key in LEASES:
         pipe.zrange(key, 0, -1)
 
 
@@ -60,6 +63,22 @@ def read(replies: list[Any], peek: int = PEEK) -> Places:
     known = all(len(queue) <= peek for queue in queues)
     return Places(
         queued=frozenset(job.decode() for ids in queues + popped for job in ids) if known else None,
-        # A lease is `job:execution`.
-        running=frozenset(lease.decode().partition(":")[0] for ids in leases for lease in ids),
+        running=frozenset(_job_of(lease) for ids in leases for lease in ids),
     )
+
+
+def running_ids(connection: redis.Redis) -> list[str]:
+    """The jobs under leases that have not run out."""
+    with connection.pipeline(transaction=False) as pipe:
+        for key in LEASES:
+            pipe.zrangebyscore(key, time.time(), "+inf")
+        return sorted({_job_of(lease) for leases in pipe.execute() for lease in leases})
+
+
+def held(connection: redis.Redis, batch: str) -> bool:
+    """Whether a worker holds a job of the batch, be it one that has a result already."""
+    return any(keys.batch_of(job_id) == batch for job_id in running_ids(connection))
+
+
+def _job_of(lease: bytes) -> str:
+    return lease.decode().partition(":")[0]

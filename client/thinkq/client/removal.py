@@ -13,7 +13,7 @@ from rq.registry import CanceledJobRegistry, FailedJobRegistry, FinishedJobRegis
 from rq.results import Result as RQResult
 
 from thinkq.client import batches, keys, places
-from thinkq.client.errors import ThinkqError
+from thinkq.client.errors import NotFinished
 
 _DROP_ENDED: Final = files(__package__).joinpath("drop_ended.lua").read_text()
 
@@ -49,13 +49,18 @@ def forget(pipe: Pipeline, ids: Sequence[str]) -> None:
 def remove(connection: redis.Redis, batch: str) -> None:
     """Remove a batch and its results.
 
-    Raises NotFound, and ThinkqError while jobs of the batch are queued or run.
+    Raises NotFound, and NotFinished while jobs of the batch are queued or run.
     """
     status = batches.status(connection, batch)
     if left := status.queued + status.running:
-        raise ThinkqError(
+        raise NotFinished(
             f"batch {batch} has {left} jobs that have not ended; "
             f"cancel them with `thinkq cancel {batch}`, or use `thinkq rm --cancel {batch}`"
+        )
+    if places.held(connection, batch):
+        # What it will still write on them would stay for ever.
+        raise NotFinished(
+            f"a worker still closes its books on jobs of batch {batch}; try again in a moment"
         )
     drop_ended(connection, batch)
     for chunk in batches.chunked(batches.listed_ids(connection, batch)):
