@@ -21,6 +21,7 @@ from support.queues import (
     left_over,
     queue,
     result,
+    started,
     streamed,
     submit,
     worker_process,
@@ -114,7 +115,7 @@ def test_a_sweep_that_dies_keeps_others_from_sweeping_for_a_lease_s_time(
     (job_id,) = submit(connection, "b1", job(1))
     dead = Books(connection, hosts[0], "dead")
     dead.beat([])
-    assert dead.start(dead.queues[1], dead.pop(dead.queues[1]) or "")
+    started(dead)
     with worker_process(hosts[1]):
         wait_until(have_results(connection, [job_id]))
 
@@ -141,8 +142,10 @@ def test_a_worker_that_was_too_slow_leaves_the_job_to_the_queue(
     (job_id,) = submit(connection, "b1", job(1))
     slow = Books(connection, settings, "slow")
     slow.pop(slow.queues[1])
+    popped = slow.popped(slow.queues[1], job_id)
+    assert popped is not None
     slow.put_back(slow.queues[1], job_id)
-    assert slow.start(slow.queues[1], job_id) is None
+    assert slow.start(slow.queues[1], popped) is None
     assert queue(connection).get_job_ids() == [job_id]
     assert left_over(connection) == {"normal queued": 1, "attempts": 1}
     assert slow.attempts(job_id) == 0
@@ -155,8 +158,7 @@ def test_a_job_that_two_workers_have_run_is_told_once_in_rqs_books(
     (job_id,) = submit(connection, "b1", job(1))
     books = Books(connection, settings, "here")
     for _ in range(2):
-        lease = books.start(books.queues[1], books.pop(books.queues[1]) or "")
-        assert lease is not None
+        lease = started(books)
         books.close(lease, "done")
         queue(connection).push_job_id(job_id)
     connection.delete(queue(connection).key)

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from redis.connection import AbstractConnection
 
+from thinkq.client.commit import Committer
 from thinkq.worker import desk, recovery
 from thinkq.worker.books import Books
-from thinkq.worker.commit import Committer
 from thinkq.worker.spool import Spool
 
 DEATHS: Final[dict[str, tuple[Any, str]]] = {

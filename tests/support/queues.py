@@ -77,7 +77,9 @@ def started(books: Books, *, priority: keys.Priority = "normal") -> Lease:
     assert job_id is not None
     popped = books.popped(rq_queue, job_id)
     assert popped is not None
-    return books.start(rq_queue, popped)
+    lease = books.start(rq_queue, popped)
+    assert lease is not None
+    return lease
 
 
 def leases(connection: redis.Redis, priority: keys.Priority = "normal") -> list[str]:

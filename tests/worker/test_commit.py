@@ -10,10 +10,10 @@ import redis
 
 from support.queues import events, job, queue, result, started, submit
 from thinkq.client import batches, keys
+from thinkq.client.commit import NO_LEASE, Commit, Committer
 from thinkq.client.result import Result, Usage
 from thinkq.client.settings import Settings
 from thinkq.worker.books import Books
-from thinkq.worker.commit import NO_LEASE, Commit, Committer
 from thinkq.worker.lease import Lease
 
 NORMAL = keys.QUEUES["normal"]

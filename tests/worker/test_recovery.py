@@ -23,11 +23,11 @@ from support.queues import (
     tick_until,
 )
 from thinkq.client import batches, keys
+from thinkq.client.commit import Committer
 from thinkq.client.result import Result
 from thinkq.client.serializer import MsgpackSerializer
 from thinkq.client.settings import Settings
 from thinkq.worker.books import Books
-from thinkq.worker.commit import Committer
 from thinkq.worker.lease import Lease
 from thinkq.worker.recovery import host_id, reconcile, recover
 from thinkq.worker.spool import Spool, Spooled

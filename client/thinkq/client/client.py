@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from thinkq.client import batches, stream
 from thinkq.client.batches import BatchStatus
+from thinkq.client.cancel import Cancellation, cancel
 from thinkq.client.connection import connect, unavailable
 from thinkq.client.errors import InvalidBatch, InvalidJob, LineError, ResultTimeout
 from thinkq.client.events import Event
 from thinkq.client.job import Job, convert_job
 from thinkq.client.keys import Priority
 from thinkq.client.queue import JobQueue, batch_id
+from thinkq.client.removal import remove
 from thinkq.client.result import Result
 from thinkq.client.settings import Settings, load_settings
 
@@ -31,6 +33,8 @@ class Batch:
         self.id = id
         self.job_ids = job_ids
         """In input order."""
+        self.new_jobs = 0
+        """How many of them this submission has queued; the others were there already."""
 
     def __repr__(self) -> str:
         return f"<Batch {self.id}: {len(self.job_ids)} jobs>"
@@ -103,16 +107,44 @@ class Client:
         """As `submit`, for jobs that have the numbers (from 1) of the lines they were read from."""
         batch = batch_id(jobs, secrets.token_hex(8) if again else "")
         with self.reaching():
-            queue = JobQueue(self.connection, self.settings.retention_s)
-            queue.submit(batch, jobs, name=name)
+            queue = self._queue()
+            new_jobs = queue.submit(batch, jobs, name=name)
             if durable:
                 queue.wait_durable()
-        return self.batch(batch)
+        submitted = self.batch(batch)
+        submitted.new_jobs = new_jobs
+        return submitted
 
     def batch(self, id: str) -> Batch:
         """A batch that was submitted. Raises NotFound."""
         with self.reaching():
             return Batch(self, id, batches.job_ids(self.connection, id))
+
+    def cancel(self, id: str) -> Cancellation:
+        """Cancel a job, or all jobs of a batch; results that are there stay.
+
+        Jobs that wait have ended when this returns; jobs that run end within a second. Raises
+        NotFound.
+        """
+        with self.reaching():
+            return cancel(self.connection, self.settings, id)
+
+    def retry(self, batch: str) -> int:
+        """Queue those jobs of a batch anew that have no answer; returns how many. Raises NotFound.
+
+        Their old results are gone. Jobs that Redis no longer has are left as they are.
+        """
+        with self.reaching():
+            batches.require(self.connection, batch)
+            return self._queue().retry(batch)
+
+    def remove(self, batch: str) -> None:
+        """Remove a batch and its results.
+
+        Raises NotFound, and NotFinished while jobs of the batch are queued or run.
+        """
+        with self.reaching():
+            remove(self.connection, batch)
 
     def follow(
         self, job_id: str, after: str = stream.BEGINNING, idle: Callable[[], None] = stream.nothing
@@ -135,6 +167,9 @@ class Client:
                 _wait(self.follow(job_id, idle=lambda: _check(job_id, deadline)), job_id, deadline)
                 found = batches.find_result(self.connection, job_id)
             return found
+
+    def _queue(self) -> JobQueue:
+        return JobQueue(self.connection, self.settings.retention_s)
 
     @contextmanager
     def reaching(self) -> Iterator[None]:

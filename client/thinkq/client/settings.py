@@ -34,6 +34,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A Redis of your own; null: the embedded server on a unix socket under `home`."""
     allow_open_redis: bool = False
     """Use a Redis on the network although it asks for no password."""
+    allow_eviction: bool = False
+    """Use a Redis that drops keys when it is full, queued jobs among them."""
 
     model: str = "demo"
     """The model of jobs that name none: `demo`, a hub name, or a path."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,7 @@ from thinkq.client import batches, keys
 from thinkq.client.batches import text
 from thinkq.client.errors import NotFound, RedisUnavailable
 from thinkq.client.events import Event, parse_event
+from thinkq.client.losses import refuse_lost
 from thinkq.client.result import Result, encode_result
 
 BLOCK_MS: Final = 1000
@@ -97,7 +99,10 @@ def follow_batch(
 def completed(
     connection: redis.Redis, batch: str, job_ids: Iterable[str], idle: Idle = nothing
 ) -> Iterator[Result]:
-    """The results of those jobs, each once: first all that are there, then each as its job ends."""
+    """The results of those jobs, each once: first all that are there, then each as its job ends.
+
+    Raises JobsLost when none that is missing can come any more.
+    """
     ids = list(job_ids)
     waiting = set(ids)
     # Taken before the results are read: what ends from now on is an event after it.
@@ -107,7 +112,14 @@ def completed(
         yield result
     if not waiting:
         return
-    for event in follow_batch(connection, batch, newest, idle):
+
+    def quiet() -> None:
+        idle()
+        # A server that is away is the reader's to wait for.
+        with suppress(redis.ConnectionError, redis.TimeoutError):
+            refuse_lost(connection, batch, waiting)
+
+    for event in follow_batch(connection, batch, newest, quiet):
         if event.job_id in waiting and (found := batches.find_result(connection, event.job_id)):
             waiting.discard(event.job_id)
             yield found
@@ -156,7 +168,7 @@ def _look(connection: redis.Redis, job_id: str) -> tuple[str | None, Result | No
         pipe.get(keys.result(job_id))
         pipe.exists(RQJob.key_for(job_id))
         entries, data, queued = pipe.execute()
-    if not entries and data is None and not queued:
+    if data is None and not queued:
         raise NotFound(f"there is no job {job_id[:60]!r}; it was never queued, or was removed")
     newest = text(entries[0][0]) if entries else None
     return newest, batches.read_result(data) if data is not None else None

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
 import redis
+from rq.worker import BaseWorker
 from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
 from thinkq.client import keys
+from thinkq.client.batches import text
 
 FRESH_S: Final = 30.0
 """A worker writes its line about each second; an older one was left by a crash."""
+
+SILENT_S: Final = 5.0
+"""What an older line says of rows and speed is not true any more."""
 
 
 class WorkerStatus(msgspec.Struct, kw_only=True):
     """One worker's status line."""
 
+    name: str = ""
+    """RQ's name of the worker."""
     state: Literal["loading", "idle", "busy", "paused"]
     model: str | None = None
     rows: int = 0
@@ -33,16 +41,38 @@ class WorkerStatus(msgspec.Struct, kw_only=True):
     updated: float = 0.0
     """Unix seconds."""
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the worker was heard of, where that is too long; else 0."""
+        age = time.time() - self.updated
+        return age if age > SILENT_S else 0.0
+
 
 _decoder = msgspec.json.Decoder(WorkerStatus)
 
 
 def workers(connection: redis.Redis) -> list[WorkerStatus]:
-    """The workers that live. While Redis refuses writes they pause, and their lines grow old."""
-    lines = [_decoder.decode(line) for line in connection.hgetall(keys.WORKERS).values()]
-    if refusal(connection):
-        return [msgspec.structs.replace(line, state="paused") for line in lines]
-    return [line for line in lines if time.time() - line.updated < FRESH_S]
+    """The workers that live. The lines of those that RQ has forgotten are removed.
+
+    While Redis refuses writes they pause, and their lines grow old.
+    """
+    refused = bool(refusal(connection))
+    alive = []
+    for name, line in connection.hgetall(keys.WORKERS).items():
+        worker = _decoder.decode(line)
+        worker.name = text(name)
+        if refused:
+            worker.state = "paused"
+        if refused or time.time() - worker.updated < FRESH_S:
+            alive.append(worker)
+        elif not connection.exists(f"{BaseWorker.redis_worker_namespace_prefix}{worker.name}"):
+            connection.hdel(keys.WORKERS, name)
+    return alive
+
+
+def tokens_per_s(lines: Iterable[WorkerStatus]) -> float:
+    """What these workers decode together."""
+    return sum(line.tokens_per_s for line in lines if not line.silent_s)
 
 
 def refusal(connection: redis.Redis) -> str:
@@ -76,9 +106,5 @@ def registered(connection: redis.Redis) -> bool:
     names = connection.smembers(WORKERS_BY_QUEUE_KEY % keys.QUEUES["normal"])
     # The set keeps the names of crashed workers; their hashes expire, or carry the time of death.
     return any(
-        connection.exists(name) and not connection.hexists(_key(name), "death") for name in names
+        connection.exists(name) and not connection.hexists(text(name), "death") for name in names
     )
-
-
-def _key(name: bytes | str) -> str:
-    return name.decode() if isinstance(name, bytes) else name

@@ -19,7 +19,7 @@ from rq.exceptions import NoSuchJobError
 from rq.executions import Execution
 from rq.job import Job as RQJob
 from rq.job import JobStatus
-from rq.registry import clean_registries
+from rq.registry import CanceledJobRegistry, clean_registries
 from rq.results import Result as RQResult
 from rq.suspension import is_suspended
 from rq.utils import now as utc_now
@@ -161,14 +161,15 @@ class Books(BaseWorker):
         return int(self.connection.hget(keys.ATTEMPTS, job_id) or 0)
 
     def popped(self, queue: Queue, job_id: str) -> RQJob | None:
-        """A popped job; None if it was deleted, and its id is dropped then."""
+        """A popped job; None if it was deleted, or cancelled while it waited: its id is dropped."""
         job = self._fetch(job_id)
-        if job is None:
+        if job is None or job.get_status(refresh=False) == JobStatus.CANCELED:
             queue.intermediate_queue.remove(job_id)
+            return None
         return job
 
-    def start(self, queue: Queue, job: RQJob) -> Lease:
-        """Open an execution of a popped job and count the attempt.
+    def start(self, queue: Queue, job: RQJob) -> Lease | None:
+        """Open an execution of a popped job and count the attempt; None if others have it again.
 
         One transaction instead of RQ's two: a crash leaves the job either in the intermediate
         queue, or started with its lease, its worker's name and its attempt.
@@ -216,6 +217,8 @@ class Books(BaseWorker):
             _, told = pipeline.execute()
         if told:
             self._close_again(lease, status)
+        elif lease.answered and status == "cancelled":
+            self._close_cancelled(lease)
         elif status == "done":
             job._result = job.id  # RQ offers no other way to say what a job returned.
             self.handle_job_success(
@@ -228,6 +231,18 @@ class Books(BaseWorker):
         with self.connection.pipeline() as pipeline:
             lease.job.set_status(RQ_STATUS[status], pipeline)
             self.cleanup_execution(lease.job, pipeline, lease.execution)
+            pipeline.execute()
+
+    def _close_cancelled(self, lease: Lease) -> None:
+        """Undo the start of a job that was cancelled in the queue at that moment."""
+        job = lease.job
+        with self.connection.pipeline() as pipeline:
+            job.set_status(JobStatus.CANCELED, pipeline)
+            job.cleanup(job.failure_ttl, pipeline)
+            self.cleanup_execution(job, pipeline, lease.execution)
+            pipeline.zadd(
+                CanceledJobRegistry.key_template.format(job.origin), {job.id: time.time()}
+            )
             pipeline.execute()
 
     def _close_failed(self, lease: Lease, status: Status) -> None:

@@ -14,13 +14,13 @@ from collections.abc import Callable
 import redis
 
 from thinkq.client import keys
+from thinkq.client.commit import Commit, Committer
 from thinkq.client.errors import InvalidJob, JobFailed
 from thinkq.client.job import Job
 from thinkq.client.result import Result, decode_result
 from thinkq.client.settings import Settings
 from thinkq.worker.admission import MAX_ATTEMPTS, Admission
 from thinkq.worker.books import Books
-from thinkq.worker.commit import Commit, Committer
 from thinkq.worker.decoder import Decoder
 from thinkq.worker.lease import Lease
 from thinkq.worker.outcome import failed_result
@@ -101,7 +101,8 @@ class Desk:
     def admit(self) -> None:
         """Start as many queued jobs as there is room for; change the model if it has no more."""
         while found := self._admission.next():
-            self._begin(self.books.start(*found))
+            if lease := self.books.start(*found):
+                self._begin(lease)
         if not self._tickets:
             self._admission.change_model()
 

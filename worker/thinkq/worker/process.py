@@ -6,6 +6,7 @@ nothing here waits; a Redis that fails is left alone for a while and asked again
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import logging
 import os
@@ -24,6 +25,7 @@ from redis.retry import Retry
 from thinkq.client import locks
 from thinkq.client.connection import connect
 from thinkq.client.errors import ThinkqError
+from thinkq.client.server import refuse_eviction
 from thinkq.client.settings import Settings
 from thinkq.client.workers import WorkerStatus
 from thinkq.worker.decoder import Decoder
@@ -118,7 +120,12 @@ class Process:
         return self._stopping or self._decoder.failure is not None
 
     def open(self) -> None:
-        """Take the host lock and begin to load the model. Raises ThinkqError if a worker runs."""
+        """Take the host lock and begin to load the model.
+
+        Raises ThinkqError if a worker runs, or if Redis may drop queued jobs.
+        """
+        with contextlib.suppress(redis.RedisError):  # It may come later.
+            refuse_eviction(self._connection, self._settings)
         path = self._settings.worker_lock
         self._lock = locks.take(path)
         if self._lock is None:
@@ -206,6 +213,7 @@ class Process:
         began, counted = self._measured
         self._measured = (now, self._decoder.tokens)
         line = WorkerStatus(
+            name=desk.books.name,
             state=self._state(desk),
             model=self._decoder.model or self._decoder.wanted,
             rows=desk.rows,

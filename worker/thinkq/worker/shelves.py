@@ -13,7 +13,7 @@ from typing import Final
 from rq import Queue
 from rq.job import Job as RQJob
 
-from thinkq.client import keys
+from thinkq.client import keys, places
 from thinkq.client.batches import text
 from thinkq.worker.books import Books
 
@@ -38,7 +38,7 @@ class Shelves:
     def look(self) -> None:
         """See what is on the shelves, and take empty ones out of RQ's list of queues."""
         self._room = MOST_AT_ONCE
-        listed = sorted(text(key) for key in self._connection.smembers(Queue.redis_queues_keys))
+        listed = places.queues(self._connection)
         for queue in self._books.queues:
             start = f"{queue.key}:"
             models = [key.removeprefix(start) for key in listed if key.startswith(start)]
