@@ -83,6 +83,9 @@ class JobView:
         stream.flush()
 
 
+CLOSES: Final = ("natural", "budget", "loop", "eos", "deadline", "tool", "length")
+"""Close reasons in the order in which they are told."""
+
 SHORTEST_S: Final = 0.05
 """A batch that took less was not decoded now."""
 
@@ -94,7 +97,7 @@ def summary(tally: Counter[str], *, new_tokens: int, seconds: float) -> list[str
     """
     closes = [
         f"{tally[f'close:{reason}']} {reason}"
-        for reason in ("natural", "budget", "loop", "eos", "deadline", "tool", "length")
+        for reason in CLOSES
         if tally[f"close:{reason}"] or reason in ("natural", "budget", "loop")
     ]
     tokens = f"{tally['thinking_tokens']:,} thinking and {tally['answer_tokens']:,} answer tokens"

@@ -38,12 +38,13 @@ HELPS: Final = {
     "daemon": "Keep Redis and a worker alive.",
     "worker": "A worker in the foreground, e.g. on a second Mac.",
     "doctor": "Check this installation; each finding comes with its remedy.",
+    "completion": "Print the script that makes a shell complete commands and batch ids.",
 }
 MODULES: Final = {
     name: f"thinkq.client.cli.{name}"
     for name in (
-        *("run", "submit", "ask", "watch", "status", "results"),
-        *("cancel", "retry", "rm", "ps"),
+        *("run", "submit", "ask", "watch", "status", "results", "report"),
+        *("cancel", "retry", "rm", "ps", "completion"),
     )
 }
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 import click
+from click.shell_completion import CompletionItem
 
 GROUP = "thinkq.commands"
 """Entry-point group of the commands of other layers, which may need what is not installed here."""
@@ -37,6 +38,13 @@ class LazyGroup(click.Group):
         for point in entry_points(group=GROUP, name=cmd_name):
             return _foreign(point)
         return None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin so, and the options of the group."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=self._helps.get(name)) for name in names]
+        # The group itself would import every command.
+        return commands + super(click.Group, self).shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, from the lines of help."""

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
 
 import click
 
+from thinkq.client.cli.completion import BatchId
 from thinkq.client.job_checks import EFFORTS
 from thinkq.client.rows import FORMATS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+EXIT_INTERRUPTED: Final = 130
+
+BATCH: Final = BatchId()
+"""The type of an argument that is a batch's id; shells complete it."""
 
 _JOB_OPTIONS = (
     click.option("--model", metavar="NAME", help="Model: `demo`, a hub name, or a path."),
@@ -55,3 +62,13 @@ format_option = click.option(
     show_default=True,
     help="Form of the rows.",
 )
+
+
+@contextmanager
+def interruptible(how_to_go_on: str) -> Iterator[None]:
+    """Ctrl-C ends the command with exit code 130 and says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"\ninterrupted: {how_to_go_on}", err=True)
+        raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
