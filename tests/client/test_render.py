@@ -96,7 +96,21 @@ def test_the_pace_counts_only_what_came_since_its_start() -> None:
     clock.now = 10.0
     pace.count(answered("b1-1", JOB))
     pace.count(answered("b1-1", JOB, ""))
-    assert pace.line() == "6/10: 6 done, 0 failed, 1 empty; 1.4 tokens/s; time left 20.0 s"
+    assert pace.line() == (
+        "6/10: 6 done, 0 failed, 1 empty; 20.0 s left; 1 thinking and 1 answer tokens/s"
+    )
+    pace.speed = lambda: 100.0
+    assert pace.line().endswith("60 thinking and 40 answer tokens/s"), "what the workers say wins"
+
+
+def test_before_anything_has_ended_no_time_is_told() -> None:
+    """A number that nobody can know is worse than none."""
+    clock = Clock()
+    pace = Pace(10, clock)
+    clock.now = 5.0
+    assert pace.line() == "0/10: 0 done, 0 failed, 0 empty"
+    pace.speed = lambda: 1234.5
+    assert pace.line() == "0/10: 0 done, 0 failed, 0 empty; 1,234 tokens/s"
 
 
 def test_plain_lines_come_every_two_seconds_and_while_nothing_ends_every_five() -> None:

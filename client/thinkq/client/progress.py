@@ -1,17 +1,21 @@
-"""Progress of a batch: a bar on a terminal, plain lines elsewhere. Nothing depends on it."""
+"""Progress of a batch: a live view on a terminal, plain lines elsewhere. Nothing depends on it."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol, TextIO
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
+from rich.text import Text
 
 from thinkq.client.batches import counts
+from thinkq.client.live import Tail, nobody, unknown
 from thinkq.client.render import duration
 from thinkq.client.result import Result
 
@@ -19,6 +23,8 @@ LINE_S: Final = 2.0
 """Plain lines are at least so far apart."""
 QUIET_S: Final = 5.0
 """A plain line comes at least so often while nothing ends."""
+BAR: Final = 20
+"""Characters of the bar."""
 
 
 class Pace:
@@ -26,17 +32,19 @@ class Pace:
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.total, self._clock = total, clock
+        self.speed: Callable[[], float | None] = unknown
+        """Tokens per second of all workers just now, if anybody knows."""
         self.tally: Counter[str] = Counter()
         self.start()
 
     def start(self) -> None:
         """Begin to measure; what is counted already says nothing about the pace."""
-        self._began, self._ended_before, self.new_tokens = self._clock(), self.ended, 0
+        self._began, self._before, self.new_tokens = self._clock(), self.tally.copy(), 0
 
     @property
     def ended(self) -> int:
         """Jobs with a result."""
-        return self.tally["done"] + self.tally["failed"] + self.tally["cancelled"]
+        return _ended(self.tally)
 
     @property
     def seconds(self) -> float:
@@ -49,14 +57,37 @@ class Pace:
         self.new_tokens += result.usage.completion_tokens
 
     def line(self) -> str:
-        """All of it in one line."""
-        tally, ended = self.tally, self.ended - self._ended_before
-        rate = self.new_tokens / self.seconds if self.seconds else 0.0
-        left = duration(self.seconds / ended * (self.total - self.ended)) if ended else "unknown"
-        return (
+        """All of it in one line, what matters most first."""
+        tally = self.tally
+        parts = [
             f"{self.ended}/{self.total}: {tally['done']} done, {tally['failed']} failed, "
-            f"{tally['empty']} empty; {rate:,.1f} tokens/s; time left {left}"
-        )
+            f"{tally['empty']} empty",
+            self._time_left(),
+            self._speed(),
+        ]
+        return "; ".join(part for part in parts if part)
+
+    def _time_left(self) -> str:
+        new, left = self.ended - _ended(self._before), self.total - self.ended
+        return f"{duration(self.seconds / new * left)} left" if new and left else ""
+
+    def _speed(self) -> str:
+        now = self.speed()
+        rate = self.new_tokens / self.seconds if now is None and self.seconds else now
+        if not rate:
+            return ""
+        thinking, answer = (self._new(f"{kind}_tokens") for kind in ("thinking", "answer"))
+        if not thinking + answer:
+            return f"{rate:,.0f} tokens/s"
+        of_answers = rate * answer / (thinking + answer)
+        return f"{rate - of_answers:,.0f} thinking and {of_answers:,.0f} answer tokens/s"
+
+    def _new(self, name: str) -> int:
+        return self.tally[name] - self._before[name]
+
+
+def _ended(tally: Counter[str]) -> int:
+    return tally["done"] + tally["failed"] + tally["cancelled"]
 
 
 class Observer(Protocol):
@@ -90,28 +121,47 @@ class Lines:
         print(text, file=self._stream, flush=True)
 
 
-class Bar:
-    """A bar that is redrawn in place."""
+class View:
+    """A bar with the counts, and what the running jobs are writing, redrawn in place."""
 
-    def __init__(self, pace: Pace, progress: Progress) -> None:
-        self._pace, self._progress = pace, progress
-        self._task = progress.add_task("", total=pace.total, completed=pace.ended, line=pace.line())
+    def __init__(
+        self, pace: Pace, console: Console, tails: Callable[[], Sequence[Tail]] = nobody
+    ) -> None:
+        self.tails = tails
+        self._pace, self._console = pace, console
+        line = TextColumn("{task.fields[line]}", markup=False, table_column=Column(no_wrap=True))
+        self._progress = Progress(BarColumn(bar_width=BAR), line, console=console)
+        self._task = self._progress.add_task("", total=pace.total, line="")
+
+    def __rich__(self) -> RenderableType:
+        """What is drawn now; called by the thread that draws."""
+        self._progress.update(self._task, completed=self._pace.ended, line=self._pace.line())
+        return Group(self._progress.get_renderable(), *map(self._drawn, self.tails()))
 
     def changed(self) -> None:
-        """Redraw."""
-        self._progress.update(self._task, completed=self._pace.ended, line=self._pace.line())
+        """It is drawn again four times a second anyway."""
 
     def note(self, text: str) -> None:
-        """Write the text above the bar."""
-        self._progress.console.print(text, markup=False, highlight=False)
+        """Write the text above the view."""
+        self._console.print(text, markup=False, highlight=False)
+
+    def _drawn(self, tail: Tail) -> Text:
+        room = max(10, self._console.width - len(tail.name) - 4)
+        line = Text(f"  {tail.name}  ", style="bold", no_wrap=True, overflow="crop", end="")
+        line.append(tail.text[-room:], style="dim not bold" if tail.is_reasoning else "not bold")
+        return line
 
 
 @contextmanager
-def observing(pace: Pace, stream: TextIO) -> Iterator[Observer]:
+def observing(
+    pace: Pace, stream: TextIO, tails: Callable[[], Sequence[Tail]] = nobody
+) -> Iterator[Observer]:
     """The observer that suits the stream."""
     if not stream.isatty():
         yield Lines(pace, stream)
         return
-    columns = (BarColumn(bar_width=24), TextColumn("{task.fields[line]}", markup=False))
-    with Progress(*columns, console=Console(file=stream)) as progress:
-        yield Bar(pace, progress)
+    console = Console(file=stream)
+    view = View(pace, console, tails)
+    with Live(view, console=console, refresh_per_second=4):
+        yield view
+        view.tails = nobody

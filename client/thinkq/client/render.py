@@ -10,8 +10,23 @@ from typing import Final, TextIO
 from thinkq.client.events import Event
 from thinkq.client.result import Result, decode_result
 
+CONTROLS: Final = {
+    code: "\ufffd" for code in [*range(32), *range(127, 160)] if chr(code) not in "\t\n"
+}
+"""Characters that a terminal would obey, or that nobody would see."""
+
 DIM: Final = "\x1b[2m"
 RESET: Final = "\x1b[0m"
+
+
+def clean(text: str) -> str:
+    """The text with a replacement character for each control character."""
+    return text.translate(CONTROLS)
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks and control characters."""
+    return clean(text.replace("\n", " ").replace("\t", " "))
 
 
 def shows_color(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
@@ -50,13 +65,14 @@ class JobView:
 
     def _think(self, text: str) -> None:
         self._thinking = True
+        text = clean(text) if self._err.isatty() else text
         self._write(self._err, f"{DIM}{text}{RESET}" if self._dim else text)
 
     def _say(self, text: str) -> None:
         self._end_thinking()
         self._answer.append(text)
         if self._live:
-            self._write(self._out, text)
+            self._write(self._out, clean(text))
 
     def _restart(self) -> None:
         self._end_thinking()

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final, TextIO
 import msgspec
 import redis
 
-from thinkq.client import batches, keys, launch, stream
+from thinkq.client import batches, keys, launch, live, stream
 from thinkq.client.batchfile import BatchFile, read_batch
 from thinkq.client.client import Client
 from thinkq.client.job import Job, job_hash
@@ -129,6 +129,7 @@ class _Work:
         if not self._waiting:
             print(f"batch {self._batch} had finished already", file=self._err)
             return
+        self._pace.speed = live.speed(connection)
         with observing(self._pace, self._err) as observer:
             idle = Idle(connection, observer, check)
             for result in stream.completed(connection, self._batch, list(self._waiting), idle):

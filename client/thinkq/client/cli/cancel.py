@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from thinkq.client.cancel import Cancellation
+from thinkq.client.cli.options import BATCH
 from thinkq.client.client import Client
 from thinkq.client.settings import load_settings
 
 
 @click.command()
-@click.argument("id", metavar="ID")
+@click.argument("id", metavar="ID", type=BATCH)
 def cancel(id: str) -> None:
     """Cancel a job, or all jobs of a batch that have not ended.
 

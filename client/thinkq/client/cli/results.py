@@ -8,14 +8,14 @@ from typing import BinaryIO
 
 import click
 
-from thinkq.client.cli.options import format_option
+from thinkq.client.cli.options import BATCH, format_option
 from thinkq.client.client import Client
 from thinkq.client.rows import Format, encode_row, stored_rows
 from thinkq.client.settings import load_settings
 
 
 @click.command()
-@click.argument("batch")
+@click.argument("batch", type=BATCH)
 @click.option("-o", "output", metavar="OUT", help="A file; default: stdout.")
 @format_option
 def results(batch: str, output: str | None, form: Format) -> None:

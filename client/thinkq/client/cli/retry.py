@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from thinkq.client.cli.options import BATCH
 from thinkq.client.client import Client
 from thinkq.client.settings import load_settings
 
 
 @click.command()
-@click.argument("batch")
+@click.argument("batch", type=BATCH)
 def retry(batch: str) -> None:
     """Run the jobs of a batch again that failed, were cancelled or came back empty.
 

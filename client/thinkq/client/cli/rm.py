@@ -10,6 +10,7 @@ import click
 
 from thinkq.client import batches
 from thinkq.client.cli.cancel import sentence
+from thinkq.client.cli.options import BATCH
 from thinkq.client.client import Client
 from thinkq.client.errors import NotFinished
 from thinkq.client.settings import load_settings
@@ -29,7 +30,7 @@ def _seconds(_: click.Context, __: click.Parameter, age: str | None) -> float | 
 
 
 @click.command()
-@click.argument("ids", metavar="BATCH...", nargs=-1)
+@click.argument("ids", metavar="BATCH...", nargs=-1, type=BATCH)
 @click.option("--cancel", "first_cancel", is_flag=True, help="Cancel jobs that have not ended.")
 @click.option(
     "--older-than",

@@ -7,6 +7,7 @@ import msgspec
 
 from thinkq.client import batches, server
 from thinkq.client.batches import BatchStatus
+from thinkq.client.cli.options import BATCH
 from thinkq.client.client import Client
 from thinkq.client.connection import address
 from thinkq.client.render import duration
@@ -15,7 +16,7 @@ from thinkq.client.workers import WorkerStatus, tokens_per_s, workers
 
 
 @click.command()
-@click.argument("batch", required=False)
+@click.argument("batch", required=False, type=BATCH)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 def status(batch: str | None, as_json: bool) -> None:
     """Show the counts of one batch, or all batches and workers.

@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from thinkq.client import batches, launch
+from thinkq.client import batches, launch, live
+from thinkq.client.cli.options import BATCH, interruptible
 from thinkq.client.client import Client
 from thinkq.client.progress import Pace, observing
 from thinkq.client.render import JobView, summary
@@ -15,11 +16,12 @@ from thinkq.client.settings import load_settings
 
 
 @click.command()
-@click.argument("id", metavar="ID")
+@click.argument("id", metavar="ID", type=BATCH)
 def watch(id: str) -> int:
     """Follow a job or a batch until it ends.
 
-    A job's thinking goes to stderr, its answer to stdout.
+    A job's thinking goes to stderr, its answer to stdout. Of a batch it shows the progress, and on
+    a terminal what its jobs are writing.
 
     \b
     Example:
@@ -28,16 +30,26 @@ def watch(id: str) -> int:
     with Client(settings=load_settings()) as client:
         with client.reaching():
             is_batch = batches.exists(client.connection, id)
-        return watch_batch(client, id) if is_batch else watch_job(client, id)
+        if is_batch:
+            return watch_batch(client, id)
+        with interruptible(f"the job goes on; `thinkq watch {id}` shows it again"):
+            return watch_job(client, id)
 
 
 def watch_batch(client: Client, id: str) -> int:
     """Show the progress of a batch until its end, then the summary; the exit code."""
     batch = client.batch(id)
     pace = Pace(len(batch.job_ids))
-    with observing(pace, sys.stderr) as observer:
+    pace.speed = live.speed(client.connection)
+    ended_before = batch.status().ended
+    with (
+        interruptible(f"the jobs go on; `thinkq watch {id}` shows them again"),
+        observing(pace, sys.stderr, live.tails(client.connection, id)) as observer,
+    ):
         for result in batch.completed(Idle(client.connection, observer)):
             pace.count(result)
+            if pace.ended == ended_before:
+                pace.start()
             observer.changed()
     for line in summary(pace.tally, new_tokens=pace.new_tokens, seconds=pace.seconds):
         click.echo(line, err=True)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 from xml.etree.ElementTree import Element, tostring
 
-Child = Element | str | None
+from thinkq.client.render import clean
 
-CONTROLS: Final = {
-    code: "\ufffd" for code in [*range(32), *range(127, 160)] if chr(code) not in "\t\n"
-}
-"""Characters that a page cannot hold, or that nobody would see."""
+Child = Element | str | None
 
 
 def tag(name: str, /, *children: Child, **attributes: str | float | None) -> Element:
@@ -32,11 +28,6 @@ def add(element: Element, children: Iterable[Child]) -> Element:
         elif child is not None:
             element.append(child)
     return element
-
-
-def clean(text: str) -> str:
-    """The text with a replacement character for each control character."""
-    return text.translate(CONTROLS)
 
 
 def written(root: Element) -> str:
