@@ -6,11 +6,21 @@ import io
 from collections import Counter
 
 import pytest
+from rich.text import Text
 
 from support.simulated_worker import answered, some_jobs
 from thinkq.client.events import Event
+from thinkq.client.live import Tail
 from thinkq.client.progress import Lines, Pace, observing
-from thinkq.client.render import DIM, RESET, JobView, duration, shows_color, summary
+from thinkq.client.render import (
+    DIM,
+    RESET,
+    JobView,
+    duration,
+    one_line,
+    shows_color,
+    summary,
+)
 from thinkq.client.result import encode_result
 
 JOB = some_jobs("render", 1)[1]
@@ -127,6 +137,38 @@ def test_plain_lines_come_every_two_seconds_and_while_nothing_ends_every_five() 
         if out.tell() > before:
             written.append(second)
     assert written == [2, 4, 6, 11, 16]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_a_view_never_wraps(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the counts nor what jobs write, which may hold anything."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    pace = Pace(12_345)
+    pace.speed = lambda: 5432.1
+    pace.tally.update(done=4321, failed=12, empty=3, thinking_tokens=700, answer_tokens=70)
+    out = Terminal()
+    tails = [Tail("a-long-custom-id", one_line("x" * 500 + "\x1b[31m\n[bold]"), True)]
+    with observing(pace, out, lambda: tails) as observer:
+        observer.changed()
+        (bar, tail) = drawn(out)
+    assert len(bar) <= columns
+    assert len(tail) <= columns
+    assert "4333/" in bar or columns == 40
+    assert tail.endswith("\ufffd[31m [bold]")
+
+
+def drawn(out: io.StringIO) -> list[str]:
+    """The lines that are on the terminal, without their styles."""
+    return [Text.from_ansi(line).plain for line in out.getvalue().splitlines() if line.strip()][-2:]
+
+
+def test_what_a_model_writes_cannot_command_a_terminal() -> None:
+    """A pipe gets it as it is."""
+    out, pipe = Terminal(), io.StringIO()
+    show(out, Terminal(), delta("4\x1b]0;title\x07"))
+    show(pipe, io.StringIO(), delta("4\x1b]0;title\x07"))
+    assert "\x1b" not in out.getvalue()
+    assert "\x1b]0;" in pipe.getvalue()
 
 
 def test_a_terminal_has_a_bar_with_the_counts() -> None:

@@ -19,7 +19,7 @@ FRESH_S: Final = 0.5
 """What was read is shown for so long."""
 TAILS: Final = 6
 """Jobs whose text is shown."""
-ENTRIES: Final = 12
+ENTRIES: Final = 64
 """Entries of a stream that are read for its last line."""
 NAME: Final = 24
 """Characters of a job's name."""

@@ -23,8 +23,8 @@ LINE_S: Final = 2.0
 """Plain lines are at least so far apart."""
 QUIET_S: Final = 5.0
 """A plain line comes at least so often while nothing ends."""
-BAR: Final = 20
-"""Characters of the bar."""
+WIDE: Final = 110
+"""Columns from which on the bar is long."""
 
 
 class Pace:
@@ -56,16 +56,15 @@ class Pace:
         self.tally.update(counts(result))
         self.new_tokens += result.usage.completion_tokens
 
-    def line(self) -> str:
-        """All of it in one line, what matters most first."""
+    def line(self, room: int | None = None) -> str:
+        """All of it in one line; where `room` is short, without what matters least."""
         tally = self.tally
-        parts = [
-            f"{self.ended}/{self.total}: {tally['done']} done, {tally['failed']} failed, "
-            f"{tally['empty']} empty",
-            self._time_left(),
-            self._speed(),
-        ]
-        return "; ".join(part for part in parts if part)
+        counts = f"{tally['done']} done, {tally['failed']} failed, {tally['empty']} empty"
+        line = f"{self.ended}/{self.total}: {counts}"
+        for part in (self._time_left(), self._speed()):
+            if part and (room is None or len(line) + len(part) + 2 <= room):
+                line += f"; {part}"
+        return line
 
     def _time_left(self) -> str:
         new, left = self.ended - _ended(self._before), self.total - self.ended
@@ -129,13 +128,17 @@ class View:
     ) -> None:
         self.tails = tails
         self._pace, self._console = pace, console
+        self._bar = BarColumn()
         line = TextColumn("{task.fields[line]}", markup=False, table_column=Column(no_wrap=True))
-        self._progress = Progress(BarColumn(bar_width=BAR), line, console=console)
+        self._progress = Progress(self._bar, line, console=console)
         self._task = self._progress.add_task("", total=pace.total, line="")
 
     def __rich__(self) -> RenderableType:
         """What is drawn now; called by the thread that draws."""
-        self._progress.update(self._task, completed=self._pace.ended, line=self._pace.line())
+        width = self._console.width
+        self._bar.bar_width = 20 if width >= WIDE else 8
+        line = self._pace.line(width - self._bar.bar_width - 1)
+        self._progress.update(self._task, completed=self._pace.ended, line=line)
         return Group(self._progress.get_renderable(), *map(self._drawn, self.tails()))
 
     def changed(self) -> None:
@@ -147,7 +150,7 @@ class View:
 
     def _drawn(self, tail: Tail) -> Text:
         room = max(10, self._console.width - len(tail.name) - 4)
-        line = Text(f"  {tail.name}  ", style="bold", no_wrap=True, overflow="crop", end="")
+        line = Text(f"  {tail.name}  ", style="bold", no_wrap=True, overflow="crop")
         line.append(tail.text[-room:], style="dim not bold" if tail.is_reasoning else "not bold")
         return line
 
@@ -163,5 +166,7 @@ def observing(
     console = Console(file=stream)
     view = View(pace, console, tails)
     with Live(view, console=console, refresh_per_second=4):
-        yield view
-        view.tails = nobody
+        try:
+            yield view
+        finally:
+            view.tails = nobody
