@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 
 from support import wait_until
 from support.fake_engine import FakeEngine
@@ -28,15 +30,18 @@ from support.queues import (
     tick_until,
 )
 from thinkq.client import keys
+from thinkq.client.cli.status import status
 from thinkq.client.connection import connect
 from thinkq.client.errors import ThinkqError
 from thinkq.client.settings import Settings, load_settings
+from thinkq.client.workers import note_of_workers, workers
 from thinkq.daemon.redis_server import RedisServer
 from thinkq.worker import desk as desk_module
 from thinkq.worker.books import Books
 from thinkq.worker.commit import Committer
 from thinkq.worker.process import Process
 from thinkq.worker.publish import Deltas, publish
+from thinkq.worker.timing import LONGEST_DELAY_S
 
 
 def spooled(settings: Settings) -> int:
@@ -191,6 +196,148 @@ def test_text_that_redis_did_not_take_is_published_again(
     answer = result(connection, job_id)
     assert streamed(connection, job_id, reasoning=True) == answer.thinking
     assert streamed(connection, job_id, reasoning=False) == answer.answer
+
+
+def test_a_redis_that_is_away_for_30_s_is_found_again(
+    tmp_path: Path, persistent: RedisServer
+) -> None:
+    """By a clock of the test's own: decoding goes on, and 5 s after its return it is found."""
+    settings = load_settings({}, home=str(tmp_path))
+    engine = gated()
+    assert engine.turns is not None
+    with connect(settings) as connection, opened(settings, engine) as process:
+        finished, running = submit(connection, "b1", job(4), job(20))
+        tick_until(process, lambda: len(leases(connection)) == 2)
+        persistent.kill()
+        engine.turns.release(12)
+        tick_until(process, lambda: spooled(settings) == 1)
+        for half_second in range(60):
+            process.tick(time.monotonic() + half_second / 2)
+        assert len(engine.rows) == 1
+        wait_until(persistent.start)
+        wait_until(persistent.ready)
+        process.tick(time.monotonic() + 30 + LONGEST_DELAY_S)
+        assert result(connection, finished).attempt == 1
+        engine.turns.release(50)
+        ids = [finished, running]
+        tick_until(process, have_results(connection, ids), ahead=30 + LONGEST_DELAY_S)
+    assert engine.added == ids
+
+
+@pytest.mark.parametrize("why", ["full", "disk"])
+def test_while_redis_takes_no_writes_people_are_told_so(
+    settings: Settings, connection: redis.Redis, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """No worker can write that it has paused, so those who read find out by themselves."""
+    monkeypatch.setenv("THINKQ_HOME", settings.home)
+    monkeypatch.setenv("THINKQ_REDIS_URL", settings.effective_redis_url)
+    with opened(settings) as process, refusing(connection, why):
+        shown = CliRunner().invoke(status).output.splitlines()
+        assert shown[1].startswith("Redis takes no writes")
+        assert ("maxmemory" if why == "full" else "MISCONF") in shown[1]
+        assert not any("paused" in line for line in shown), "no worker has told of itself yet"
+    with opened(settings) as process:
+        tick_until(process, lambda: workers(connection))
+        with refusing(connection, why):
+            tick_until(process, lambda: process._backoff.failing)
+            assert "paused" in CliRunner().invoke(status).output
+            assert [line.state for line in workers(connection)] == ["paused"]
+            assert "paused" in note_of_workers(connection)
+        tick_until(process, lambda: not process._backoff.failing)
+    assert "no writes" not in CliRunner().invoke(status).output
+
+
+@contextmanager
+def refusing(connection: redis.Redis, why: str) -> Iterator[None]:
+    """A server that is full, or whose disk is."""
+    if why == "full":
+        connection.config_set("maxmemory", 1)
+        try:
+            yield
+        finally:
+            connection.config_set("maxmemory", 0)
+        return
+    obstacle = Path(str(connection.config_get("dir")["dir"])) / "dump.rdb"
+    obstacle.unlink(missing_ok=True)
+    obstacle.mkdir()
+    connection.config_set("save", "3600 1000000")
+    connection.bgsave()
+    wait_until(lambda: connection.info("persistence")["rdb_last_bgsave_status"] == "err")
+    try:
+        yield
+    finally:
+        obstacle.rmdir()
+        connection.bgsave()
+    wait_until(lambda: connection.info("persistence")["rdb_last_bgsave_status"] == "ok")
+
+
+def test_a_spool_that_cannot_be_written_is_told_once_and_loses_nothing(
+    settings: Settings, connection: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file stands where the directory should be, and Redis is full too: a result waits in memory.
+
+    No new job is taken meanwhile, and what can be spooled at last is.
+    """
+    obstacle = Path(settings.home) / "spool"
+    obstacle.touch()
+    engine = gated(max_batch=1)
+    assert engine.turns is not None
+    ids = submit(connection, "b1", job(2), job(2))
+    with opened(settings, engine) as process:
+        tick_until(process, lambda: leases(connection))
+        connection.config_set("maxmemory", 1)
+        try:
+            engine.turns.release(100)
+            tick_until(process, lambda: "spool takes no result" in caplog.text)
+            for _ in range(20):
+                process.tick(time.monotonic())
+            assert caplog.text.count("spool takes no result") == 1
+            obstacle.unlink()
+            tick_until(process, lambda: spooled(settings) == 1)
+            assert engine.added == ids[:1]
+        finally:
+            connection.config_set("maxmemory", 0)
+        tick_until(process, have_results(connection, ids))
+    assert engine.added == ids
+    assert spooled(settings) == 0
+
+
+def test_a_worker_whose_spool_cannot_be_written_answers_all_the_same(
+    settings: Settings, connection: redis.Redis
+) -> None:
+    """From its start on; Redis takes what the disk does not."""
+    (Path(settings.home) / "spool").touch()
+    ids = submit(connection, "b1", job(1), job("refuse"))
+    with opened(settings) as process:
+        tick_until(process, have_results(connection, ids))
+    assert [result(connection, i).status for i in ids] == ["done", "failed"]
+
+
+def test_a_worker_that_stops_while_redis_is_away_leaves_its_results_on_disk(
+    tmp_path: Path, persistent: RedisServer
+) -> None:
+    """The next one brings them: with their whole text, and without decoding them again."""
+    settings = load_settings({}, home=str(tmp_path))
+    engine = gated()
+    assert engine.turns is not None
+    with connect(settings) as connection:
+        (job_id,) = submit(connection, "b1", job(3))
+        with opened(settings, engine) as process:
+            tick_until(process, lambda: leases(connection))
+            wait_until(lambda: engine.rows)
+            persistent.kill()
+            engine.turns.release(7)
+            wait_until(lambda: process._decoder.busy_since is None)
+        assert spooled(settings) == 1
+        wait_until(persistent.start)
+        wait_until(persistent.ready)
+        again = FakeEngine()
+        with opened(settings, again) as process:
+            tick_until(process, have_results(connection, [job_id]))
+        assert again.added == []
+        answer = result(connection, job_id)
+        assert streamed(connection, job_id, reasoning=True) == answer.thinking == "t0 t1 t2 "
+        assert streamed(connection, job_id, reasoning=False) == answer.answer
 
 
 def test_a_worker_that_starts_before_redis_waits_for_it(tmp_path: Path) -> None:
