@@ -35,7 +35,8 @@ def worker(until_eof: bool, burst: bool, **options: Any) -> None:
     Ctrl-C gives unfinished jobs back to the queue and ends; a second Ctrl-C ends at once.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    logging.getLogger("rq").setLevel(logging.WARNING)
+    for name in ("rq", "rq.worker"):  # The second has a level of its own.
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         given = {name: value for name, value in options.items() if value is not None}
         settings = load_settings(**given)

@@ -13,7 +13,7 @@ from thinkq.client.render import duration
 from thinkq.client.settings import load_settings
 from thinkq.client.workers import WorkerStatus, refusal, workers
 
-REFUSED = "Redis takes no writes; workers pause, finished results wait on their disks"
+REFUSED = "Redis takes no writes; workers take no jobs until it has room"
 
 
 @click.command()
