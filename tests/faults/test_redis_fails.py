@@ -247,6 +247,38 @@ def test_while_redis_takes_no_writes_people_are_told_so(
     assert "no writes" not in CliRunner().invoke(status).output
 
 
+def test_a_log_that_tells_of_a_full_redis_repeats_no_text(
+    settings: Settings,
+    connection: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The client library's message has the command, and the command has what the model wrote."""
+    told: list[str] = []
+
+    def refused(client: redis.Redis, streams: Iterable[Deltas], now: float) -> None:
+        with refusing(connection, "full"):
+            try:
+                publish(client, streams, now)
+            except redis.RedisError as error:
+                told.append(str(error))
+                raise
+
+    engine = gated()
+    assert engine.turns is not None
+    (job_id,) = submit(connection, "b1", job(20))
+    with opened(settings, engine) as process:
+        tick_until(process, lambda: connection.xlen(keys.stream(job_id)))
+        monkeypatch.setattr(desk_module, "publish", refused)
+        engine.turns.release(3)
+        tick_until(process, lambda: told)
+        monkeypatch.undo()
+    assert "t0 " in told[0]
+    assert "maxmemory" in caplog.text
+    assert "t0 " not in caplog.text
+    assert "XADD" not in caplog.text
+
+
 @contextmanager
 def refusing(connection: redis.Redis, why: str) -> Iterator[None]:
     """A server that is full, or whose disk is."""
