@@ -35,7 +35,7 @@ def test_an_error_is_one_sentence_on_stderr(tmp_path: Path) -> None:
 
 
 def test_a_worker_leaves_without_taking_the_interpreter_down(tmp_path: Path) -> None:
-    """MLX's threads abort that now and then: the exit code of a good end would be that of a crash."""
+    """MLX's threads abort that now and then, and a good end had the exit code of a crash."""
     code = (
         "import atexit; from unittest.mock import Mock; from thinkq.worker import main; "
         "atexit.register(print, 'taken down'); "
