@@ -73,14 +73,13 @@ def test_jobs_spread_by_free_rows_and_a_dead_host_s_jobs_are_taken_over(
 ) -> None:
     """The host never comes back; its jobs wait for the end of their leases and no longer."""
     ids = submit(connection, "b1", *(job(100) for _ in range(6)))
-    with worker_process(hosts[0], "--step", "0.01") as doomed:
-        with worker_process(hosts[1], "--step", "0.01"):
-            wait_until(lambda: len(leases(connection)) == 4)
-            by_host = _hosts_of(connection, ids)
-            assert sorted(map(len, by_host.values())) == [2, 2]
-            doomed.kill()
-            doomed.wait()
-            wait_until(have_results(connection, ids), timeout=20)
+    one, other = (worker_process(host, "--step", "0.01") for host in hosts)
+    with one as doomed, other:
+        wait_until(lambda: len(leases(connection)) == 4)
+        assert sorted(map(len, _hosts_of(connection, ids).values())) == [2, 2]
+        doomed.kill()
+        doomed.wait()
+        wait_until(have_results(connection, ids), timeout=20)
     assert sorted(result(connection, job_id).attempt for job_id in ids) == [1, 1, 1, 1, 2, 2]
     assert done_entries(connection, ids) == [1] * 6
 

@@ -98,6 +98,18 @@ def test_after_a_sleep_the_heartbeat_is_the_first_thing(
     assert result(connection, sleeper.job_id).attempt == 1
 
 
+@CLOCKS
+def test_a_sweep_of_its_own_does_not_begin_before_the_heartbeat(
+    settings: Settings, connection: redis.Redis, monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    """Even if nothing had noticed the sleep."""
+    with asleep(settings, connection, monkeypatch, clock) as sleeper:
+        assert sleeper.process._desk is not None
+        sleeper.process._desk.maintain()
+        assert len(leases(connection)) == 1
+        assert not queue(connection).get_job_ids()
+
+
 def test_what_was_written_to_an_expired_registration_does_not_stand_for_it(
     settings: Settings, connection: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

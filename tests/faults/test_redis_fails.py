@@ -1,4 +1,4 @@
-"""A Redis that goes away, is full, or cannot write, while a worker is at work."""
+"""A Redis that goes away while a worker is at work."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from support.queues import (
     left_over,
     opened,
     result,
+    spooled,
     streamed,
     submit,
     tick_until,
@@ -37,10 +38,7 @@ from thinkq.worker import desk as desk_module
 from thinkq.worker.books import Books
 from thinkq.worker.process import Process
 from thinkq.worker.publish import Deltas, publish
-
-
-def spooled(settings: Settings) -> int:
-    return len(list((Path(settings.home) / "spool").glob("*.json")))
+from thinkq.worker.timing import LONGEST_DELAY_S
 
 
 @pytest.fixture
@@ -84,51 +82,6 @@ def test_a_redis_that_is_killed_and_started_again_costs_nothing(
             )
         assert done_entries(connection, [finished, running]) == [1, 1]
         assert spooled(settings) == 0
-
-
-def test_qw_11_a_full_redis_gets_the_result_when_it_has_room(
-    settings: Settings, connection: redis.Redis
-) -> None:
-    """The worker lives, takes no new job, and decodes nothing a second time."""
-    engine = gated(max_batch=1)
-    assert engine.turns is not None
-    ids = submit(connection, "b1", job(2), job(2))
-    with opened(settings, engine) as process:
-        tick_until(process, lambda: leases(connection))
-        connection.config_set("maxmemory", 1)
-        try:
-            engine.turns.release(100)
-            tick_until(process, lambda: spooled(settings) == 1)
-            assert engine.added == ids[:1]
-        finally:
-            connection.config_set("maxmemory", 0)
-        tick_until(process, have_results(connection, ids))
-    assert engine.added == ids
-    assert done_entries(connection, ids) == [1, 1]
-
-
-def test_qw_13_a_redis_that_cannot_write_fails_no_job(
-    settings: Settings, connection: redis.Redis, redis_server: RedisServer
-) -> None:
-    """Its disk is full, so it answers MISCONF; afterwards the worker goes on by itself."""
-    engine = gated(max_batch=1)
-    assert engine.turns is not None
-    ids = submit(connection, "b1", job(2), job(2))
-    obstacle = Path(str(connection.config_get("dir")["dir"])) / "dump.rdb"
-    obstacle.mkdir()
-    connection.config_set("save", "3600 1000000")
-    with opened(settings, engine) as process:
-        tick_until(process, lambda: leases(connection))
-        connection.bgsave()
-        wait_until(lambda: connection.info("persistence")["rdb_last_bgsave_status"] == "err")
-        engine.turns.release(100)
-        tick_until(process, lambda: spooled(settings) == 1)
-        assert engine.added == ids[:1]
-        obstacle.rmdir()
-        connection.bgsave()
-        tick_until(process, have_results(connection, ids))
-    assert [result(connection, job_id).status for job_id in ids] == ["done", "done"]
-    assert engine.added == ids
 
 
 @pytest.mark.parametrize(
@@ -193,6 +146,59 @@ def test_text_that_redis_did_not_take_is_published_again(
     assert streamed(connection, job_id, reasoning=False) == answer.answer
 
 
+def test_a_redis_that_is_away_for_30_s_is_found_again(
+    tmp_path: Path, persistent: RedisServer
+) -> None:
+    """By a clock of the test's own: decoding goes on, and 5 s after its return it is found."""
+    settings = load_settings({}, home=str(tmp_path))
+    engine = gated()
+    assert engine.turns is not None
+    with connect(settings) as connection, opened(settings, engine) as process:
+        finished, running = submit(connection, "b1", job(4), job(20))
+        tick_until(process, lambda: len(leases(connection)) == 2)
+        persistent.kill()
+        engine.turns.release(12)
+        tick_until(process, lambda: spooled(settings) == 1)
+        for half_second in range(60):
+            process.tick(time.monotonic() + half_second / 2)
+        assert len(engine.rows) == 1
+        wait_until(persistent.start)
+        wait_until(persistent.ready)
+        process.tick(time.monotonic() + 30 + LONGEST_DELAY_S)
+        assert result(connection, finished).attempt == 1
+        engine.turns.release(50)
+        ids = [finished, running]
+        tick_until(process, have_results(connection, ids), ahead=30 + LONGEST_DELAY_S)
+    assert engine.added == ids
+
+
+def test_a_worker_that_stops_while_redis_is_away_leaves_its_results_on_disk(
+    tmp_path: Path, persistent: RedisServer
+) -> None:
+    """The next one brings them: with their whole text, and without decoding them again."""
+    settings = load_settings({}, home=str(tmp_path))
+    engine = gated()
+    assert engine.turns is not None
+    with connect(settings) as connection:
+        (job_id,) = submit(connection, "b1", job(3))
+        with opened(settings, engine) as process:
+            tick_until(process, lambda: leases(connection))
+            wait_until(lambda: engine.rows)
+            persistent.kill()
+            engine.turns.release(7)
+            wait_until(lambda: process._decoder.busy_since is None)
+        assert spooled(settings) == 1
+        wait_until(persistent.start)
+        wait_until(persistent.ready)
+        again = FakeEngine()
+        with opened(settings, again) as process:
+            tick_until(process, have_results(connection, [job_id]))
+        assert again.added == []
+        answer = result(connection, job_id)
+        assert streamed(connection, job_id, reasoning=True) == answer.thinking == "t0 t1 t2 "
+        assert streamed(connection, job_id, reasoning=False) == answer.answer
+
+
 def test_a_worker_that_starts_before_redis_waits_for_it(tmp_path: Path) -> None:
     """At log-in nobody knows who comes first."""
     settings = load_settings({}, home=str(tmp_path))
@@ -210,21 +216,6 @@ def test_a_worker_that_starts_before_redis_waits_for_it(tmp_path: Path) -> None:
                 tick_until(process, have_results(connection, [job_id]))
         finally:
             server.kill()
-
-
-def test_a_full_local_disk_does_not_hold_a_result_back(
-    settings: Settings, connection: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Redis may well take it."""
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("thinkq.worker.spool.Spool.put", full)
-    (job_id,) = submit(connection, "b1", job(1))
-    with opened(settings) as process:
-        tick_until(process, have_results(connection, [job_id]))
-    assert result(connection, job_id).status == "done"
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_worker_with_a_sentence(

@@ -158,6 +158,25 @@ def test_a_worker_that_is_told_to_stop_gives_its_jobs_back_and_is_gone_in_5_s(
     assert set(connection.hvals(keys.ATTEMPTS)) == {b"0"}
 
 
+def test_qw_05_cancel_stops_a_job_of_a_real_worker_within_a_second(
+    settings: Settings, connection: redis.Redis
+) -> None:
+    """Measured from the request to the result; what it has written by then is kept."""
+    (job_id,) = submit(connection, "b1", job(10_000))
+    with worker_process(settings, "--step", "0.01") as worker:
+        wait_until(lambda: "t2 " in _thinking(connection, job_id))
+        began = time.monotonic()
+        connection.sadd(keys.CANCELLED, job_id)
+        wait_until(have_results(connection, [job_id]))
+        assert time.monotonic() - began < 1
+        assert worker.poll() is None
+    cancelled = result(connection, job_id)
+    assert (cancelled.status, cancelled.finish_reason) == ("cancelled", "cancelled")
+    assert cancelled.thinking is not None
+    assert cancelled.thinking.startswith("t0 t1 t2 ")
+    assert cancelled.thinking == _thinking(connection, job_id)
+
+
 @pytest.mark.parametrize("signals", [1, 2])
 def test_a_worker_stops_although_redis_hangs(
     settings: Settings, connection: redis.Redis, redis_server: RedisServer, signals: int

@@ -156,3 +156,8 @@ def variables(settings: Settings) -> dict[str, str]:
 def done_entries(connection: redis.Redis, job_ids: list[str]) -> list[int]:
     """How often each stream says that its job is done."""
     return [[e.type for e in events(connection, job_id)].count("done") for job_id in job_ids]
+
+
+def spooled(settings: Settings) -> int:
+    """How many results wait on the worker's disk."""
+    return len(list((settings.home_path / "spool").glob("*.json")))

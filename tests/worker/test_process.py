@@ -38,6 +38,7 @@ from support.queues import (
 )
 from thinkq.client import batches, keys
 from thinkq.client.job import encode_payload
+from thinkq.client.queue import JobQueue
 from thinkq.client.serializer import MsgpackSerializer
 from thinkq.client.settings import Settings
 from thinkq.client.workers import WorkerStatus, workers
@@ -426,3 +427,16 @@ def test_qw_02_a_long_job_keeps_its_lease_whoever_sweeps(
         engine.turns.release(10)
         tick_until(process, have_results(connection, [job_id]))
     assert engine.added == [job_id]
+
+
+def test_a_batch_that_is_removed_leaves_nothing_behind(
+    settings: Settings, connection: redis.Redis
+) -> None:
+    """Neither under our keys nor under RQ's, which keeps results of its own."""
+    ids = submit(connection, "b1", job(1), job("refuse"), job(2))
+    with opened(settings) as process:
+        tick_until(process, have_results(connection, ids))
+    JobQueue(connection).remove("b1")
+    assert not connection.keys("*b1*")
+    assert not connection.exists(queue(connection).finished_job_registry.key)
+    assert not connection.exists(queue(connection).failed_job_registry.key)

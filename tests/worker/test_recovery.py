@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 import redis
 from rq.job import Job as RQJob
@@ -11,6 +12,7 @@ from rq.job import Job as RQJob
 from support.fake_engine import FakeEngine
 from support.queues import (
     done_entries,
+    events,
     have_results,
     job,
     leases,
@@ -19,16 +21,19 @@ from support.queues import (
     queue,
     result,
     started,
+    streamed,
     submit,
     tick_until,
 )
 from thinkq.client import batches, keys
 from thinkq.client.commit import Committer
+from thinkq.client.events import Event
 from thinkq.client.result import Result
 from thinkq.client.serializer import MsgpackSerializer
 from thinkq.client.settings import Settings
 from thinkq.worker.books import Books
 from thinkq.worker.lease import Lease
+from thinkq.worker.publish import add_entries
 from thinkq.worker.recovery import host_id, reconcile, recover
 from thinkq.worker.spool import Spool, Spooled
 
@@ -136,6 +141,43 @@ def test_a_spooled_result_is_committed_and_its_job_does_not_run_again(
     assert result(connection, job_id).answer == "spooled"
     assert batches.status(connection, "b1").done == 1
     assert spool.entries() == []
+
+
+def test_the_text_of_a_spooled_result_comes_with_it(
+    settings: Settings, connection: redis.Redis, dead: Books
+) -> None:
+    """The last of it was only in the memory of the worker that died while Redis was away."""
+    (job_id,) = submit(connection, "b1", job(1))
+    (lease,) = start(dead)
+    begun = Event(type="delta", text="thou", is_reasoning=True)
+    with connection.pipeline() as pipeline:
+        add_entries(pipeline, keys.stream(job_id), [Event(type="start"), begun])
+        pipeline.execute()
+    made = msgspec.structs.replace(answer(job_id), thinking="thought")
+    Spool(settings.home_path / "spool").put(
+        Spooled(job_id=job_id, queue=NORMAL, execution_id=lease.execution.id, result=made)
+    )
+    with opened(settings) as process:
+        tick_until(process, have_results(connection, [job_id]))
+    assert streamed(connection, job_id, reasoning=True) == "thought"
+    assert streamed(connection, job_id, reasoning=False) == "spooled"
+    assert events(connection, job_id)[-1].type == "done"
+
+
+def test_an_answer_found_at_a_new_attempt_leaves_no_count_of_attempts(
+    settings: Settings, connection: redis.Redis, dead: Books
+) -> None:
+    """Swept after its commit, started once more, and the worker died again."""
+    (job_id,) = submit(connection, "b1", job(1))
+    (lease,) = start(dead)
+    Committer(connection, settings).commit(NORMAL, lease.member, answer(job_id))
+    queue(connection).started_job_registry.cleanup(timestamp=2e9)
+    start(dead)
+    assert dead.attempts(job_id) == 1
+    with opened(settings) as process:
+        tick_until(process, lambda: not leases(connection))
+    assert result(connection, job_id).answer == "spooled"
+    assert not connection.exists(keys.ATTEMPTS)
 
 
 def test_a_spooled_result_whose_lease_is_gone_is_dropped(

@@ -59,5 +59,21 @@ def test_a_disk_that_takes_nothing_is_an_error(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
+    spool = Spool(tmp_path)
     with pytest.raises(OSError, match="No space"):
-        Spool(tmp_path).put(entry("x"))
+        spool.put(entry("x"))
+    assert spool.failing
+    assert not list(tmp_path.iterdir()), "half a file is no use to anybody"
+    monkeypatch.undo()
+    spool.put(entry("x"))
+    assert not spool.failing
+
+
+def test_a_file_in_place_of_the_directory_is_an_error_of_the_put_alone(tmp_path: Path) -> None:
+    """There is nothing to read and nothing to remove."""
+    (tmp_path / "spool").touch()
+    spool = Spool(tmp_path / "spool")
+    with pytest.raises(OSError, match="exists"):
+        spool.put(entry("x"))
+    assert spool.entries() == []
+    spool.remove("x")

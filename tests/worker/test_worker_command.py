@@ -32,3 +32,15 @@ def test_an_error_is_one_sentence_on_stderr(tmp_path: Path) -> None:
     assert (process.returncode, shown) == (1, "")
     assert errors.startswith("Error: a worker (pid ")
     assert errors.count("\n") == 1
+
+
+def test_a_worker_leaves_without_taking_the_interpreter_down(tmp_path: Path) -> None:
+    """MLX's threads abort that now and then, and a good end had the exit code of a crash."""
+    code = (
+        "import atexit; from unittest.mock import Mock; from thinkq.worker import main; "
+        "atexit.register(print, 'taken down'); "
+        "main.Process = Mock(return_value=Mock(run=Mock(return_value=0))); main.worker([])"
+    )
+    with python("-c", code, THINKQ_HOME=str(tmp_path)) as process:
+        shown, errors = process.communicate(timeout=20)
+    assert (process.returncode, shown) == (0, ""), errors

@@ -46,13 +46,18 @@ def address(settings: Settings) -> str:
 def unavailable(settings: Settings, error: redis.RedisError) -> RedisUnavailable:
     """A server's error as a sentence that says what to do."""
     if not isinstance(error, redis.ConnectionError | redis.TimeoutError):
-        return RedisUnavailable(f"the Redis at {address(settings)} refused: {error}")
+        return RedisUnavailable(f"the Redis at {address(settings)} refused: {reason(error)}")
     remedy = (
         "start it with `thinkq daemon run`"
         if settings.embedded_redis
         else "start it, or correct redis_url (THINKQ_REDIS_URL)"
     )
     return RedisUnavailable(f"no Redis answers at {address(settings)}; {remedy}")
+
+
+def reason(error: redis.RedisError) -> str:
+    """What the server or the connection says, without the command, which may hold a prompt."""
+    return str(error).rpartition(" caused error: ")[2].rstrip(".")
 
 
 def refuse_open(settings: Settings) -> None:

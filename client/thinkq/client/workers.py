@@ -13,6 +13,7 @@ from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
 from thinkq.client import keys
 from thinkq.client.batches import text
+from thinkq.client.connection import reason
 
 FRESH_S: Final = 30.0
 """A worker writes its line about each second; an older one was left by a crash."""
@@ -84,7 +85,7 @@ def refusal(connection: redis.Redis) -> str:
         # The write of a key only where it exists already, and it never does.
         connection.set(keys.NEVER, "", xx=True)
     except redis.ResponseError as error:
-        return str(error).rstrip(".")
+        return reason(error)
     return ""
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -33,14 +34,21 @@ def worker(until_eof: bool, burst: bool, **options: Any) -> None:
     Ctrl-C gives unfinished jobs back to the queue and ends; a second Ctrl-C ends at once.
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    logging.getLogger("rq.worker").setLevel(logging.WARNING)
+    for name in ("rq", "rq.worker"):  # The second has a level of its own.
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         given = {name: value for name, value in options.items() if value is not None}
         settings = load_settings(**given)
         code = Process(settings, _loader(settings), burst=burst, until_eof=until_eof).run()
     except ThinkqError as error:
         raise click.ClickException(str(error)) from None
-    raise SystemExit(code)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    # At a normal end of the interpreter MLX's threads abort the process, once in a few times.
+    logging.shutdown()
+    os._exit(code)
 
 
 def _loader(settings: Settings) -> Load:

@@ -23,7 +23,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from thinkq.client import locks
-from thinkq.client.connection import connect
+from thinkq.client.connection import connect, reason
 from thinkq.client.errors import ThinkqError
 from thinkq.client.server import refuse_eviction
 from thinkq.client.settings import Settings
@@ -145,7 +145,9 @@ class Process:
                 self._desk.give_back()
                 self._desk.books.leave()
             except redis.RedisError as error:
-                _log.warning("left without Redis (%s); the next worker puts it in order", error)
+                _log.warning(
+                    "left without Redis (%s); the next worker puts it in order", reason(error)
+                )
         stopped = self._decoder.stop(timeout=2)
         self._connection.close()
         if self._lock:
@@ -200,7 +202,7 @@ class Process:
     def _suffer(self, now: float, error: redis.RedisError) -> None:
         """Redis is gone, full, or cannot write: decoding goes on, and no new job is taken."""
         if not self._backoff.failing:
-            _log.warning("Redis fails (%s); no new jobs until it is back", error)
+            _log.warning("Redis fails (%s); no new jobs until it is back", reason(error))
         self._backoff.failed(now)
         self._in_order = False
 

@@ -38,7 +38,12 @@ class Spool:
     def put(self, entry: Spooled) -> None:
         """Write the entry and wait until the disk has it. Raises OSError, as on a full disk."""
         self.failing = True
-        self._write(entry)
+        try:
+            self._write(entry)
+        except OSError:
+            # Half a file would be taken for what a dead worker has left.
+            self.remove(entry.execution_id)
+            raise
         self.failing = False
 
     def _write(self, entry: Spooled) -> None:
@@ -58,7 +63,9 @@ class Spool:
         A file that the disk does not give up is harmless: the next start finds its result known.
         """
         try:
-            self._path(execution_id).unlink(missing_ok=True)
+            self._path(execution_id).unlink()
+        except (FileNotFoundError, NotADirectoryError):
+            pass  # It was never there.
         except OSError as error:
             _log.warning("a spooled result cannot be removed (%s)", error.strerror)
 
