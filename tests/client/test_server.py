@@ -26,8 +26,8 @@ def configured(connection: redis.Redis, **values: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in before.items():
-            connection.config_set(name, value or "")
+        for name, old in before.items():
+            connection.config_set(name, old or "")
 
 
 def test_a_server_that_takes_writes_is_not_complained_of(connection: redis.Redis) -> None:
