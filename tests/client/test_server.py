@@ -12,8 +12,9 @@ import redis
 
 from support import wait_until
 from thinkq.client import server
+from thinkq.client.connection import refuse_open
 from thinkq.client.errors import RedisUnavailable
-from thinkq.client.settings import Settings
+from thinkq.client.settings import Settings, load_settings
 
 
 @contextmanager
@@ -26,8 +27,8 @@ def configured(connection: redis.Redis, **values: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in before.items():
-            connection.config_set(name, value)
+        for name, old in before.items():
+            connection.config_set(name, old or "")
 
 
 def test_a_server_that_takes_writes_is_not_complained_of(connection: redis.Redis) -> None:
@@ -71,3 +72,31 @@ def test_qw_13_a_server_that_cannot_save_is_named(connection: redis.Redis) -> No
         obstacle.rmdir()
         connection.bgsave()
         wait_until(lambda: connection.info()["rdb_last_bgsave_status"] == "ok")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:secret@192.0.2.1:6379",
+        "rediss://user:secret@mac-mini.local",
+        "redis://localhost:6379",
+        "redis://127.0.0.1",
+        "redis://[::1]:6379",
+        "unix:///tmp/redis.sock",
+    ],
+)
+def test_qw_10_a_redis_that_is_private_is_used(url: str) -> None:
+    """QW-10: a password, a loopback address or a socket."""
+    refuse_open(load_settings({}, redis_url=url))
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://192.0.2.1:6379", "redis://mac-mini.local", "redis://0.0.0.0"]
+)
+def test_qw_10_an_open_redis_on_the_network_is_refused_unless_the_settings_allow_it(
+    url: str,
+) -> None:
+    """QW-10: whoever reaches it could read every prompt."""
+    with pytest.raises(RedisUnavailable, match="no password"):
+        refuse_open(load_settings({}, redis_url=url))
+    refuse_open(load_settings({}, redis_url=url, allow_open_redis=True))

@@ -60,15 +60,17 @@ local function cancel_in_rq(id, rq_job)
 end
 
 -- A batch that was removed meanwhile does not come back.
-local function count(id)
-  if redis.call('EXISTS', KEYS[3]) == 0 then
+local function count(ids)
+  if #ids == 0 or redis.call('EXISTS', KEYS[3]) == 0 then
     return
   end
   for field, number in pairs(counters) do
-    redis.call('HINCRBY', KEYS[3], field, number)
+    redis.call('HINCRBY', KEYS[3], field, number * #ids)
   end
-  redis.call('XADD', KEYS[4], '*', 'job_id', id, 'status', ARGV[5],
-    'finish_reason', ARGV[6], 'empty', ARGV[7])
+  for _, id in ipairs(ids) do
+    redis.call('XADD', KEYS[4], '*', 'job_id', id, 'status', ARGV[5],
+      'finish_reason', ARGV[6], 'empty', ARGV[7])
+  end
 end
 
 -- A batch goes with its last result. What is queued for it again makes it stay.
@@ -84,20 +86,21 @@ local function expire_finished()
   end
 end
 
-local outcomes = {}
+local outcomes, stored = {}, {}
 for job = 0, (#KEYS - 7) / 3 - 1 do
   local result, stream, rq_job = unpack(KEYS, 8 + 3 * job, 10 + 3 * job)
   local id, attempt, text, short = unpack(ARGV, 9 + 4 * job, 12 + 4 * job)
   local refused = refusal(id, result, rq_job)
   if not refused then
     store(id, attempt, text, short, result, stream)
-    count(id)
+    stored[#stored + 1] = id
     if guard == 'queued' then
       cancel_in_rq(id, rq_job)
     end
   end
   outcomes[job + 1] = refused or 'committed'
 end
+count(stored)
 if retention > 0 then
   expire_finished()
 end
