@@ -110,7 +110,7 @@ def _last_error(known: DaemonState) -> str | None:
     if known.last_error or not ended:
         return known.last_error
     last = max(ended, key=lambda child: child.last_ended or 0)
-    return f"{last.name} {last.last_ending} {_passed(last.last_ended)} ago"
+    return f"{last.name} {last.last_ending}, {_passed(last.last_ended)} ago"
 
 
 def _memory(status: Status) -> dict[str, int]:
