@@ -24,6 +24,7 @@ from thinkq.daemon.main import daemon
 from thinkq.daemon.service import Outcome, Recorder, ServiceError, Shell
 from thinkq.daemon.systemd import UserUnit
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
 UID = os.getuid()
 LABEL = "dev.thinkq.daemon"
 TARGET = f"gui/{UID}/{LABEL}"
@@ -347,7 +348,32 @@ def test_an_installation_that_the_manager_refuses_leaves_nothing(
     )
     assert ran.returncode == 1
     assert "failed with code 1" in ran.stderr
+    assert "`thinkq daemon start` runs it without a service" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert fake_manager.read_text().startswith(("systemctl --user daemon-reload", "launchctl"))
     assert not list(tmp_path.glob("**/*.service"))
     assert not list(tmp_path.glob("**/*.plist"))
+
+
+@pytest.mark.parametrize(
+    ("example", "make", "home"),
+    [
+        ("dev.thinkq.daemon.plist", LaunchAgent, "/Users/you/Library/Application Support/thinkq"),
+        ("thinkq.service", UserUnit, "/home/you/.local/share/thinkq"),
+    ],
+)
+def test_the_examples_are_what_an_installation_writes(
+    example: str,
+    make: Callable[[Settings, Recorder], LaunchAgent | UserUnit],
+    home: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever wants to know what will be written finds it in the repository."""
+    person = home.partition("/you/")[0] + "/you"
+    python = f"{person}/.venvs/thinkq/bin/python"
+    monkeypatch.setenv("HOME", person)
+    monkeypatch.setattr(sys, "executable", python)
+    monkeypatch.setattr(service, "COMMAND", (python, *service.COMMAND[1:]))
+    monkeypatch.setattr(service, "default_home", lambda: Path(home))
+    content = make(load_settings({}, home=home), Recorder()).content({})
+    assert content == (DEPLOY / example).read_text()

@@ -70,9 +70,10 @@ def _install(settings: Settings) -> None:
     service.write(ours, os.environ)
     try:
         control.start(settings, ours, control.tell, wait=False)
-    except service.ServiceError:
+    except service.ServiceError as error:
         ours.path.unlink(missing_ok=True)
-        raise
+        remedy = "`thinkq daemon start` runs it without a service"
+        raise service.ServiceError(f"{error}; {remedy}") from None
     click.echo(f"installed {ours.path}")
     if HERE == "linux":
         click.echo(LINGER)

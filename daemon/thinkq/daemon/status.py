@@ -115,9 +115,9 @@ def _last_error(known: DaemonState) -> str | None:
 
 def _memory(status: Status) -> dict[str, int]:
     """Bytes by name of process; those that cannot be asked are left out."""
-    pids = {child.name: child.pid for child in status.children if child.name == "worker"}
-    pids["daemon"] = status.pid
-    sizes = resident({pid for pid in pids.values() if pid})
+    workers = [child.pid for child in status.children if child.name == "worker"]
+    pids = {"daemon": status.pid, "worker": next(iter(workers), None)}
+    sizes = resident(pid for pid in pids.values() if pid)
     return {name: sizes[pid] for name, pid in pids.items() if pid in sizes}
 
 
