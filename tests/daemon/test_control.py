@@ -125,6 +125,16 @@ def test_what_runs_is_left_alone(home: Settings, stand_in: StandIn) -> None:
     lock.close()
 
 
+def test_a_daemon_that_will_end_with_a_run_is_told_as_such(home: Settings) -> None:
+    """Whoever starts one to stay must not find it gone with another command."""
+    lock = locks.take(home.daemon_lock)
+    assert lock
+    Record(home, temporary=True).update(state="running")
+    (told,) = start(home)
+    assert told.endswith(", but only until the command ends that started it")
+    lock.close()
+
+
 def test_an_installed_service_is_started_as_such(
     home: Settings, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from support.processes import environment
+from thinkq.client import launch
 from thinkq.client.settings import Settings, load_settings
 from thinkq.daemon import service
 from thinkq.daemon.launchd import TRIES, UNLOAD_S, LaunchAgent, nothing_loaded
@@ -373,7 +374,7 @@ def test_the_examples_are_what_an_installation_writes(
     python = f"{person}/.venvs/thinkq/bin/python"
     monkeypatch.setenv("HOME", person)
     monkeypatch.setattr(sys, "executable", python)
-    monkeypatch.setattr(service, "COMMAND", (python, *service.COMMAND[1:]))
+    monkeypatch.setattr(launch, "COMMAND", (python, *launch.COMMAND[1:]))
     monkeypatch.setattr(service, "default_home", lambda: Path(home))
     content = make(load_settings({}, home=home), Recorder()).content({})
     assert content == (DEPLOY / example).read_text()

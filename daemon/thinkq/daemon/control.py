@@ -41,13 +41,22 @@ def start(settings: Settings, service: Service, tell: Tell, *, wait: bool) -> No
     began, process = time.time(), None
     pid = locks.holder(settings.daemon_lock)
     if pid is not None:
-        tell(f"already running (pid {pid})")
+        known = state.read(settings)
+        note = (
+            ", but only until the command ends that started it" if known and known.temporary else ""
+        )
+        tell(f"already running (pid {pid}){note}")
         began = 0.0
     elif installed(service):
         service.load()
     else:
         process = _spawn(settings)
     _Rise(settings, service, process, began).watch(tell, wait=wait)
+
+
+def _how_long(settings: Settings) -> str:
+    known = state.read(settings)
+    return ", but only until the command ends that started it" if known and known.temporary else ""
 
 
 def _spawn(settings: Settings) -> subprocess.Popen[bytes]:

@@ -44,7 +44,7 @@ def supervise(
         )
     with contextlib.closing(lock), StopRequest(until_eof=until_eof) as stop_request:
         _log.info("thinkq daemon for %s", settings.home)
-        record = Record(settings)
+        record = Record(settings, temporary=until_eof)
         try:
             _tick_until_stop(Supervisor(settings, worker, awake), record, stop_request)
         except CrashLoop as error:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from thinkq.client import launch
 from thinkq.client.errors import ThinkqError
-from thinkq.client.launch import COMMAND, private
 from thinkq.client.settings import Settings, default_home
 
 STARTED_BY: Final = "LAUNCHED_BY"
@@ -125,7 +125,7 @@ def write(service: Service, environ: Mapping[str, str]) -> None:
     service.path.parent.mkdir(parents=True, exist_ok=True)
     service.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = service.path.with_suffix(".new")
-    with open(new, "w", encoding="utf-8", opener=private) as file:
+    with open(new, "w", encoding="utf-8", opener=launch.private) as file:
         file.write(service.content(environ))
     new.replace(service.path)
 
@@ -144,7 +144,7 @@ def failure(argv: Sequence[str], outcome: Outcome) -> ServiceError:
 
 def arguments() -> list[str]:
     """The command line of the service."""
-    return list(COMMAND)
+    return list(launch.COMMAND)
 
 
 def suffix(settings: Settings, before: str) -> str:

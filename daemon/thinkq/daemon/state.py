@@ -40,6 +40,8 @@ class DaemonState(msgspec.Struct, frozen=True, kw_only=True):
     """When this state began, in Unix seconds."""
     model: str
     """The model of jobs that name none."""
+    temporary: bool = False
+    """Whether it ends with the command that started it."""
     children: list[ChildState] = []
     last_error: str | None = None
     """A sentence; in a crash loop and after a refusal to start it says what to do."""
@@ -79,11 +81,15 @@ def stopped(children: Iterable[ChildState]) -> list[ChildState]:
 class Record:
     """The state of the daemon that runs in this process; each change goes to the file."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, temporary: bool = False) -> None:
         """Only the holder of the daemon's lock may make one."""
         self._path = _path(settings)
         self._state = DaemonState(
-            state="starting", pid=os.getpid(), since=time.time(), model=settings.model
+            state="starting",
+            pid=os.getpid(),
+            since=time.time(),
+            model=settings.model,
+            temporary=temporary,
         )
         self._write()
 
