@@ -146,6 +146,10 @@ def test_starting_tells_what_runs_and_stopping_leaves_nothing(home: Settings) ->
     stopped = thinkq(home.home_path, "daemon", "stop")
     assert (stopped.returncode, is_all_gone(home)) == (0, True)
     assert f"(pid {pid}) has stopped" in stopped.stderr
+    left = state.read(home)
+    assert left
+    assert (left.state, left.last_error) == ("stopped", None)
+    assert [(child.state, child.pid) for child in left.children] == [("stopped", None)] * 2
     assert thinkq(home.home_path, "daemon", "stop").returncode == 0
 
 

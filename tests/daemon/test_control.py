@@ -35,6 +35,7 @@ sys.stdin.read()
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("HOME", str(tmp_path / "person"))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    (tmp_path / "home").mkdir()
     return load_settings({}, home=str(tmp_path / "home"))
 
 

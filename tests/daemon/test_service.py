@@ -235,6 +235,7 @@ class TestUserUnit:
         assert re.sub(r"\\(.)", r"\1", quoted[1]).replace("%%", "%") == odd
         (where,) = re.findall(r"^WorkingDirectory=(.*)$", content, re.MULTILINE)
         assert where.replace("%%", "%") == settings.home
+        assert "%" not in content.replace("%%", "")
 
     @pytest.mark.parametrize("name", ["thinkq home", ODD])
     def test_systemd_itself_finds_no_fault(self, tmp_path: Path, name: str) -> None:

@@ -83,22 +83,27 @@ class _Rise:
         self._log = launch.daemon_log(settings) if process else service.log
         self._process = process
         self._began = began
+        self._told: set[str] = set()
 
     def watch(self, tell: Tell, *, wait: bool) -> None:
         """Tell of each step until all is up. Raises ThinkqError if that does not happen."""
         deadline = time.monotonic() + START_S
-        told: set[str] = set()
         while True:
             now = self._state()
-            for child in now.children if now else []:
-                text = f"{child.name} {step(child)}"
-                if step(child) and text not in told:
-                    told.add(text)
-                    tell(text)
-            if now and (now.state == "running" or (not wait and _works(now))):
+            self._tell_news(now, tell)
+            works = now is not None and _works(now)
+            if now and (now.state == "running" or (works and not wait)):
                 return
-            self._give_up_if_over(now, None if wait and now and _works(now) else deadline)
+            # A model may take hours to download, but by then the worker runs.
+            self._give_up_if_over(now, None if works else deadline)
             time.sleep(POLL_S)
+
+    def _tell_news(self, now: DaemonState | None, tell: Tell) -> None:
+        for child in now.children if now else []:
+            text = step(child) and f"{child.name} {step(child)}"
+            if text and text not in self._told:
+                self._told.add(text)
+                tell(text)
 
     def _state(self) -> DaemonState | None:
         """The state of this daemon; the file may still tell of the one before."""

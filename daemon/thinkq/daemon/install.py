@@ -27,10 +27,10 @@ from thinkq.daemon.systemd import LINGER
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; with --dry-run.")
 def install(dry_run: bool, platform: Platform, as_json: bool) -> None:
-    """Make the daemon a service: it starts at each login, and again after a crash.
+    """Start the daemon at each login, as a service.
 
-    It gets the settings, THINKQ_* variables and proxies of this shell. A daemon that runs already
-    is stopped first.
+    It is started again after a crash, too. The service gets the THINKQ_* variables and the proxies
+    of this shell. A daemon that runs already is stopped first.
 
     \b
     Examples:
@@ -48,7 +48,9 @@ def install(dry_run: bool, platform: Platform, as_json: bool) -> None:
 
 @click.command()
 def uninstall() -> None:
-    """Stop the service and remove it; jobs, results and settings stay.
+    """Stop the service and remove it.
+
+    Jobs, results and settings stay.
 
     \b
     Example:

@@ -38,10 +38,10 @@ def daemon() -> None:
 @daemon.command()
 @click.option("--until-eof", is_flag=True, help="Stop when stdin ends, as when its owner dies.")
 def run(until_eof: bool) -> None:
-    """Run Redis and the worker, and start them again when they die.
+    """Run Redis and the worker in the foreground.
 
-    Stays in the foreground until SIGTERM or Ctrl-C. Its log goes to stderr, those of the two
-    into the data directory.
+    Each is started again when it dies. Ends with SIGTERM or Ctrl-C. The daemon's log goes to
+    stderr, those of the two into the data directory.
 
     \b
     Example:
@@ -72,7 +72,9 @@ def start(wait: bool) -> None:
 
 @daemon.command()
 def stop() -> None:
-    """Stop the daemon, its worker and its Redis; jobs go back to the queue.
+    """Stop the daemon, its worker and its Redis.
+
+    Jobs that run go back to the queue.
 
     \b
     Example:
@@ -90,7 +92,9 @@ def stop() -> None:
 @daemon.command()
 @wait_option
 def restart(wait: bool) -> None:
-    """Stop the daemon and start it again, with the settings as they are now.
+    """Stop the daemon and start it again.
+
+    It reads the settings anew.
 
     \b
     Example:
@@ -104,9 +108,10 @@ def restart(wait: bool) -> None:
 @daemon.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 def status(as_json: bool) -> None:
-    """Show the daemon, Redis, the workers, the queue and the last error.
+    """Show how the daemon is, and its last error.
 
-    Ends with 0 if the daemon runs, and with 3 if it does not.
+    Also Redis, the workers, the queue, memory, and whether it is a service. Ends with 0 if the
+    daemon runs, and with 3 if it does not.
 
     \b
     Example:
@@ -129,7 +134,9 @@ def status(as_json: bool) -> None:
 @click.option("-f", "follow", is_flag=True, help="Go on with what is written next.")
 @click.option("-n", "lines", type=click.IntRange(1), default=50, show_default=True, metavar="N")
 def show_logs(process: str | None, follow: bool, lines: int) -> None:
-    """Show the last N lines of the logs, or of one process's log.
+    """Show the last lines of the logs.
+
+    Of all that there are, or of one process.
 
     \b
     Example:
