@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from support import wait_until
-from support.processes import environment
+from support.processes import environment, thinkq
 from thinkq.client import keys
 from thinkq.client.connection import connect, probe
 from thinkq.client.settings import Settings, load_settings
@@ -25,19 +25,6 @@ from thinkq.client.settings import Settings, load_settings
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "examples" / "jobs.jsonl"
 CUSTOM_IDS = [json.loads(line)["custom_id"] for line in JOBS.read_text("utf-8").splitlines()]
-
-
-def thinkq(home: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command line to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "thinkq.client", *arguments],
-        env=environment(THINKQ_HOME=str(home)),
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-        **options,
-    )
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def test_what_is_not_there_is_named(client: Client) -> None:
 
 def test_a_server_that_is_away_is_a_thinkq_error(settings: Settings) -> None:
     nowhere = load_settings({}, home=settings.home)
-    with Client(settings=nowhere) as client, pytest.raises(RedisUnavailable, match="daemon run"):
+    with Client(settings=nowhere) as client, pytest.raises(RedisUnavailable, match="daemon start"):
         client.submit([asking("x")])
     assert issubclass(RedisUnavailable, ThinkqError)
 

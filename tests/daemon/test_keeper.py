@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from support import wait_until
-from thinkq.daemon import child
 from thinkq.daemon.child import Child
 from thinkq.daemon.keeper import CrashLoop, Keeper
 
@@ -133,14 +133,32 @@ def test_a_stubborn_child_is_killed_with_its_whole_session(tmp_path: Path) -> No
     assert stubborn.ending() == "was killed by signal 9"
 
 
-def test_a_long_log_is_set_aside_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(child, "MAX_LOG_BYTES", 5)
-    log = tmp_path / "echo.log"
-    echo = Child("echo", ["/bin/echo", "hello"], log)
-    for _ in range(2):
+def test_last_words_are_those_of_the_last_process_alone(tmp_path: Path) -> None:
+    """What the one before it said may be about another fault."""
+    script = f"read line < {tmp_path}/line; echo $line"
+    echo = Child("echo", ["/bin/sh", "-c", script], tmp_path / "echo.log")
+    for line in ("first", "second"):
+        (tmp_path / "line").write_text(f"{line}\n")
         echo.start()
         wait_until(lambda: not echo.alive())
-    assert log.read_text() == "hello\n"
-    assert log.with_name("echo.log.1").read_text() == "hello\n"
+        assert echo.last_words() == line
+
+
+def test_the_report_tells_of_the_present_and_of_the_last_ending(puppet: Puppet) -> None:
+    keeper = Keeper(puppet)
+    assert keeper.report().state == "waiting"
+    keeper.tick(0)
+    assert keeper.report().state == "starting"
+    puppet.works = True
+    keeper.tick(1)
+    assert (keeper.report().state, keeper.report().restarts) == ("ready", 0)
+    puppet.lives = False
+    before = time.time()
+    keeper.tick(2)
+    report = keeper.report()
+    assert (report.state, report.pid) == ("waiting", None)
+    assert report.last_ending == "has not ended"
+    assert report.last_ended
+    assert before <= report.last_ended <= time.time()
+    keeper.tick(10)
+    assert (keeper.report().state, keeper.report().restarts) == ("starting", 1)

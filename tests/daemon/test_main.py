@@ -17,19 +17,20 @@ from thinkq.client import locks
 from thinkq.client.connection import ping, probe
 from thinkq.client.settings import Settings, load_settings
 from thinkq.daemon import keeper
-from thinkq.daemon.child import Child
 from thinkq.daemon.keeper import CrashLoop
-from thinkq.daemon.main import AlreadyRunning, daemon, supervise
+from thinkq.daemon.main import daemon
+from thinkq.daemon.run import AlreadyRunning, supervise
+from thinkq.daemon.supervisor import Worker
 
 DAEMON = """
 import logging, sys
 from thinkq.client.settings import load_settings
-from thinkq.daemon import main
+from thinkq.daemon import run
 from thinkq.daemon.supervisor import Worker
 logging.basicConfig(level=logging.INFO)
 settings = load_settings()
 worker = Worker(settings, [sys.executable, "-c", sys.argv[1]])
-main.supervise(settings, until_eof=True, worker=worker)
+run.supervise(settings, until_eof=True, worker=worker)
 """
 """The daemon with another worker than the one that loads a model."""
 
@@ -109,9 +110,7 @@ def test_a_worker_that_cannot_start_ends_the_daemon_and_redis(
     home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "FIRST_DELAY_S", 0.0)
-    log = home.logs_path / "worker.log"
-    broken = Child("worker", ["/bin/sh", "-c", "echo no such model; exit 1"], log)
-    broken.ready = lambda: False  # type: ignore[method-assign]  # it is never ready
+    broken = Worker(home, ["/bin/sh", "-c", "echo no such model; exit 1"])
     with pytest.raises(CrashLoop, match="no such model"):
         supervise(home, until_eof=False, worker=broken)
     assert is_all_gone(home)

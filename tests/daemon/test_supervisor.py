@@ -218,6 +218,37 @@ def test_a_worker_is_ready_when_its_status_line_says_so(
     worker.stop(5)
 
 
+class Sleepless:
+    """Notes what whoever keeps the machine awake is told."""
+
+    def __init__(self) -> None:
+        self.ticks: list[tuple[bool, int | None]] = []
+        self.closed = False
+
+    def tick(self, busy: bool, worker_pid: int | None) -> None:
+        self.ticks.append((busy, worker_pid))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_the_machine_is_kept_awake_by_what_the_worker_says_of_itself(settings: Settings) -> None:
+    """Once a second, by the given clock; and no longer than the daemon lives."""
+    worker, awake = Worker(settings, IDLE), Sleepless()
+    supervisor = Supervisor(settings, worker, awake)
+    supervisor.tick(0)
+    with probe(settings) as connection:
+        for second, state in enumerate(("busy", "idle"), start=1):
+            line = {"pid": worker.pid, "updated": time.time(), "state": state}
+            connection.hset(keys.WORKERS, "some worker", json.dumps(line))
+            supervisor.tick(second)
+            supervisor.tick(second + 0.5)
+        connection.delete(keys.WORKERS)
+    supervisor.stop()
+    assert awake.ticks == [(False, worker.pid), (True, worker.pid), (False, worker.pid)]
+    assert awake.closed
+
+
 def test_the_worker_knows_its_data_directory_and_lifeline() -> None:
     """The command is the documented one; the daemon never imports the worker."""
     settings = load_settings({}, home="/nowhere")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -26,3 +27,14 @@ def python(*arguments: str, **variables: str) -> Iterator[subprocess.Popen[str]]
             yield process
         finally:
             process.kill()
+
+
+def thinkq(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line on a data directory, to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "thinkq.client", *arguments],
+        env=environment(THINKQ_HOME=str(home), **variables),
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )

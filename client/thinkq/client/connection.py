@@ -48,7 +48,7 @@ def unavailable(settings: Settings, error: redis.RedisError) -> RedisUnavailable
     if not isinstance(error, redis.ConnectionError | redis.TimeoutError):
         return RedisUnavailable(f"the Redis at {address(settings)} refused: {reason(error)}")
     remedy = (
-        "start it with `thinkq daemon run`"
+        "start it with `thinkq daemon start`"
         if settings.embedded_redis
         else "start it, or correct redis_url (THINKQ_REDIS_URL)"
     )

@@ -22,7 +22,7 @@ from thinkq.client.connection import ping, probe, unavailable
 from thinkq.client.errors import ThinkqError
 from thinkq.client.settings import Settings
 
-COMMAND: Final = (sys.executable, "-m", "thinkq.daemon", "run", "--until-eof")
+COMMAND: Final = (sys.executable, "-m", "thinkq.daemon", "run")
 
 START_S: Final = 30.0
 STOP_S: Final = 15.0
@@ -107,23 +107,47 @@ def _wait_for_redis(settings: Settings, check: Check) -> None:
             time.sleep(POLL_S)
 
 
+def daemon_log(settings: Settings) -> Path:
+    """The log of a daemon in the background, which the daemon itself keeps short."""
+    return settings.logs_path / "daemon.log"
+
+
+def private(path: str, flags: int) -> int:
+    """An opener for `open`: nobody else may read the file."""
+    return os.open(path, flags, 0o600)
+
+
+def spawn(
+    settings: Settings,
+    *arguments: str,
+    stdin: int,
+    model: str | None = None,
+    cwd: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a daemon in a session of its own, where no Ctrl-C and no hangup of ours reaches it."""
+    log = daemon_log(settings)
+    # Each by itself: of the parents that mkdir makes, only the last is private.
+    for directory in (settings.home_path, log.parent):
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with open(log, "ab", opener=private) as file:
+        return subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdin=stdin,
+            stdout=file,
+            stderr=file,
+            env=_environment(settings, model),
+            cwd=cwd,
+            umask=0o077,
+            start_new_session=True,
+        )
+
+
 class _Daemon:
-    """A daemon in a process group of its own: Ctrl-C reaches us only, and we end it in order."""
+    """A daemon that watches its stdin: when this process ends, it does."""
 
     def __init__(self, settings: Settings, model: str | None) -> None:
-        self._log = settings.logs_path / "daemon.log"
-        # Each by itself: of the parents that mkdir makes, only the last is private.
-        for directory in (settings.home_path, self._log.parent):
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                COMMAND,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=_environment(settings, model),
-                process_group=0,
-            )
+        self._log = daemon_log(settings)
+        self._process = spawn(settings, "--until-eof", stdin=subprocess.PIPE, model=model)
 
     @property
     def ended(self) -> bool:

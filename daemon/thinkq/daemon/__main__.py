@@ -1,5 +1,8 @@
 """`python -m thinkq.daemon`."""
 
+import sys
+
+from thinkq.client.cli import main
 from thinkq.daemon.main import daemon
 
-daemon(prog_name="python -m thinkq.daemon")
+sys.exit(main(command=daemon, name="python -m thinkq.daemon"))

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-MAX_LOG_BYTES = 4 * 1024 * 1024
-"""A log longer than this is set aside when its process starts again."""
+from thinkq.client.launch import private
+from thinkq.daemon.logs import last_lines
 
 
 class Child:
@@ -28,6 +28,7 @@ class Child:
         self._argv = list(argv)
         self._environ = environ or {}
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
 
     def start(self) -> bool:
         """Start the process. False if it cannot start yet and should be tried again soon."""
@@ -36,8 +37,8 @@ class Child:
 
     def _spawn(self, keep_open: Sequence[int] = ()) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _set_aside(self.log)
-        with open(self.log, "ab", opener=_private) as log:
+        with open(self.log, "ab", opener=private) as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(
                 self._argv,
                 stdin=subprocess.PIPE,
@@ -74,6 +75,10 @@ class Child:
             return "has not ended"
         return f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
 
+    def last_words(self) -> str:
+        """The last lines of the log that this process wrote, not the one before it."""
+        return last_lines(self.log, 5, since=self._log_start)
+
     def ask_to_stop(self) -> None:
         """Ask the process to end soon."""
         if self._process is not None:
@@ -100,12 +105,3 @@ class Child:
     def _close_lifeline(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _set_aside(log: Path) -> None:
-    if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
-        log.replace(log.with_name(f"{log.name}.1"))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from pathlib import Path
-from typing import Final
+import time
+from typing import Final, Literal
 
 from thinkq.client.errors import ThinkqError
 from thinkq.daemon.child import Child
+from thinkq.daemon.state import ChildState
 
 FIRST_DELAY_S: Final = 1.0
 """The wait before a new start. It doubles with each death of a short life."""
@@ -21,8 +22,6 @@ LONG_LIFE_S: Final = 60.0
 CRASH_LOOP: Final = 3
 """Deaths in a row without having been ready once; another start would end the same way."""
 
-_SHOWN_LINES: Final = 5
-
 _log = logging.getLogger(__name__)
 
 
@@ -31,7 +30,10 @@ class CrashLoop(ThinkqError):
 
 
 class Keeper:
-    """Starts a child and, after its death and a delay, starts it again. It owns no clock."""
+    """Starts a child and, after its death and a delay, starts it again.
+
+    Delays go by the caller's clock alone; the wall clock is only reported.
+    """
 
     def __init__(self, child: Child) -> None:
         self.child = child
@@ -44,6 +46,9 @@ class Keeper:
         self._waiting = False
         self._delay = FIRST_DELAY_S
         self._vain_starts = 0
+        self._starts = 0
+        self._last_ending: str | None = None
+        self._last_ended: float | None = None
 
     def tick(self, now: float) -> None:
         """Look at the child once. `now` is in seconds and never runs backwards.
@@ -62,6 +67,18 @@ class Keeper:
         self.running = self.ready = False
         self.child.stop(timeout)
 
+    def report(self) -> ChildState:
+        """The child as the state file shows it."""
+        up: Literal["ready", "starting"] = "ready" if self.ready else "starting"
+        return ChildState(
+            name=self.child.name,
+            state=up if self.running else "waiting",
+            pid=self.child.pid if self.running else None,
+            restarts=max(0, self._starts - 1),
+            last_ending=self._last_ending,
+            last_ended=self._last_ended,
+        )
+
     def _start(self, now: float) -> None:
         if not self.child.start():
             if not self._waiting:
@@ -71,6 +88,7 @@ class Keeper:
         _log.info("%s started with pid %s", self.child.name, self.child.pid)
         self.running, self._waiting = True, False
         self._started_at = now
+        self._starts += 1
 
     def _watch(self) -> None:
         if not self.ready and self.child.ready():
@@ -79,6 +97,7 @@ class Keeper:
 
     def _ended(self, now: float) -> None:
         self._vain_starts += not self.ready
+        self._last_ending, self._last_ended = self.child.ending(), time.time()
         self.running = self.ready = False
         if self._vain_starts == CRASH_LOOP:
             raise CrashLoop(self._explain())
@@ -94,13 +113,5 @@ class Keeper:
         return (
             f"{self.child.name} ended {CRASH_LOOP} times before it was ready, "
             f"the last time it {self.child.ending()}; "
-            f"its log is {self.child.log} and ends with:\n{last_lines(self.child.log)}"
+            f"its log is {self.child.log} and ends with:\n{self.child.last_words()}"
         )
-
-
-def last_lines(log: Path) -> str:
-    """The end of a log, for a message."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 4096))
-        lines = file.read().decode(errors="replace").splitlines()
-    return "\n".join(lines[-_SHOWN_LINES:])

@@ -34,7 +34,7 @@ exec 3<&0
 { read -r _ <&3; kill -TERM $server; } & watch=$!
 exec 3<&-
 wait $server; code=$?
-kill $watch
+kill $watch 2>/dev/null
 exit $code
 """
 """A shell that ends with the server, and ends the server when its own stdin ends.

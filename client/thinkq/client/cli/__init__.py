@@ -61,14 +61,16 @@ Example:
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, command: click.Command = cli, name: str = "thinkq"
+) -> int:
     """Run a command line and return its exit code.
 
     0: all is well; 1: an error; 2: bad usage or input; 3: jobs without an answer; 130: interrupted.
     """
     _speak_utf8()
     try:
-        code = cli.main(arguments, prog_name="thinkq", standalone_mode=False)
+        code = command.main(arguments, prog_name=name, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
