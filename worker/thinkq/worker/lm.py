@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+from huggingface_hub import try_to_load_from_cache
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load as mlx_load
@@ -90,7 +91,7 @@ def load(name: str) -> LoadedModel:
             f"the model {name!r} cannot be loaded ({reason}); "
             "give a hub name or a path that mlx-lm can load",
         ) from error
-    return LoadedModel(model, tokenizer, name, config, _generation_config(Path(path)))
+    return LoadedModel(model, tokenizer, name, config, _generation_config(path))
 
 
 def in_hand(model: Any, tokenizer: Any) -> LoadedModel:
@@ -101,9 +102,12 @@ def in_hand(model: Any, tokenizer: Any) -> LoadedModel:
     return LoadedModel(model, tokenizer, name)
 
 
-def _generation_config(path: Path) -> dict[str, Any]:
+def _generation_config(name: str) -> dict[str, Any]:
+    """Of a path, or of a model of the hub, whose files are in the cache once it is loaded."""
+    file = "generation_config.json"
     try:
-        config: dict[str, Any] = json.loads((path / "generation_config.json").read_bytes())
+        found = Path(name, file) if Path(name).exists() else try_to_load_from_cache(name, file)
+        config: dict[str, Any] = json.loads(Path(str(found)).read_bytes())
     except (OSError, ValueError):
         return {}
     return config

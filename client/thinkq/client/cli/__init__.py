@@ -41,7 +41,7 @@ HELPS: Final = {
 }
 MODULES: Final = {
     name: f"thinkq.client.cli.{name}"
-    for name in ("run", "submit", "ask", "watch", "status", "results")
+    for name in ("run", "submit", "ask", "watch", "status", "results", "config")
 }
 
 cli = LazyGroup(
