@@ -81,14 +81,14 @@ def check_number(name: str, value: Any, limits: Limits) -> None:
     if not math.isfinite(value):
         raise InvalidJob(f"bad_value:{name}", f"{name} must be a finite number")
     if (low is not None and value < low) or (high is not None and value > high):
-        limits = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise InvalidJob(f"bad_value:{name}", f"{name} must be {limits}, not {_shown(value)}")
+        allowed = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise InvalidJob(f"bad_value:{name}", f"{name} must be {allowed}, not {_shown(value)}")
 
 
 def check(job: Job) -> None:
     """Raise InvalidJob for the first fault; joins the two spellings of max_tokens."""
-    for number, bounds in NUMBERS.items():
-        check_number(number, getattr(job, number), bounds)
+    for name, limits in NUMBERS.items():
+        check_number(name, getattr(job, name), limits)
     for name, kind, expected in _PLAIN:
         value = getattr(job, name)
         if value is not None and not isinstance(value, kind):

@@ -172,6 +172,11 @@ class Settings(SamplingSettings, frozen=True, kw_only=True):
         return self.home_path / "logs"
 
     @property
+    def pause_file(self) -> Path:
+        """There while the daemon wants no job to be started; holds the reason."""
+        return self.home_path / "paused"
+
+    @property
     def daemon_lock(self) -> Path:
         """Locked (flock) while a daemon runs on this data directory; holds its pid."""
         return self.home_path / "daemon.lock"
