@@ -198,7 +198,8 @@ MODEL_LIMITS: Final[dict[str, Limits]] = {
 LIMITS: Final[dict[str, Limits]] = {
     **MODEL_LIMITS,
     "max_batch": (int, 1, 1024),
-    **dict.fromkeys(("memory_limit_gb", "heartbeat_s", "lease_s", "hang_s"), (float, 0.01, None)),
+    "memory_limit_gb": (float, 0.001, None),
+    **dict.fromkeys(("heartbeat_s", "lease_s", "hang_s"), (float, 0.01, None)),
     **dict.fromkeys(("coalesce_ms", "idle_unload_s", "model_switch_s"), (float, 0, None)),
     "stream_ttl_s": (int, 1, None),
     "retention_s": (int, 1, None),

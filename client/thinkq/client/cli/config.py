@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import click
 import msgspec
 
+from thinkq.client.columns import columns
 from thinkq.client.settings import find_home, settings_file, sourced_settings
 from thinkq.client.settings_sources import Sourced
 
@@ -76,14 +78,16 @@ def _json(tables: Mapping[str, Mapping[str, Sourced]]) -> bytes:
 
 def _lines(tables: Mapping[str, Mapping[str, Sourced]]) -> Iterator[str]:
     """The tables in columns, those of the models under the heads that they have in the file."""
-    shown = [(name, _shown(row.value)) for rows in tables.values() for name, row in rows.items()]
-    name_width = max(len(name) for name, _ in shown)
-    value_width = max(len(value) for _, value in shown)
-    for table, rows in tables.items():
+    rows = [
+        (name, _shown(setting.value), setting.source)
+        for table in tables.values()
+        for name, setting in table.items()
+    ]
+    lines = iter(columns(rows))
+    for table, settings in tables.items():
         if table != "settings":
             yield f"\n[{table}]"
-        for name, row in rows.items():
-            yield f"{name:{name_width}}  {_shown(row.value):{value_width}}  {row.source}"
+        yield from islice(lines, len(settings))
 
 
 def _shown(value: Any) -> str:

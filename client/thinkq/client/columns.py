@@ -1,0 +1,13 @@
+"""Rows of text in aligned columns, for commands that print a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+
+def columns(rows: Sequence[Sequence[str]], gap: str = "  ") -> Iterator[str]:
+    """Each row as one line. All rows have as many cells; no line ends with blanks."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        line = gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield line.rstrip()
