@@ -1,4 +1,4 @@
-"""Rows of text in aligned columns, for commands that print a table."""
+"""What commands that print a table share."""
 
 from __future__ import annotations
 
@@ -11,3 +11,8 @@ def columns(rows: Sequence[Sequence[str]], gap: str = "  ") -> Iterator[str]:
     for row in rows:
         line = gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         yield line.rstrip()
+
+
+def shown_bytes(number: int) -> str:
+    """Bytes for people, in powers of ten as disks count them."""
+    return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{number / 1e6:.1f} MB"

@@ -10,7 +10,7 @@ import click
 import msgspec
 from huggingface_hub import CachedRepoInfo, CacheNotFound, HFCacheInfo, constants, scan_cache_dir
 
-from thinkq.client.columns import columns
+from thinkq.client.columns import columns, shown_bytes
 from thinkq.client.settings import Settings, load_settings
 from thinkq.worker import demo, lm
 from thinkq.worker.model_files import ModelFacts, read_facts
@@ -149,7 +149,7 @@ def _lines(entries: list[Entry], limit: Memory) -> Iterator[str]:
     head = ("MODEL", "DISK", "WEIGHTS", "ARCHITECTURE", "THINKING", "FITS", "")
     yield from columns([head, *map(_row, entries)])
     yield (
-        f"\nFits: the weights against {_size(limit.limit_bytes)} ({limit.source}); "
+        f"\nFits: the weights against {shown_bytes(limit.limit_bytes)} ({limit.source}); "
         "tight: less than a tenth of it is left for the caches of jobs."
     )
 
@@ -158,15 +158,12 @@ def _row(entry: Entry) -> tuple[str, ...]:
     facts = entry.facts
     return (
         f"{entry.name} *" if entry.default else entry.name,
-        _size(entry.disk_bytes) if entry.disk_bytes else "-",
-        f"{_size(facts.weights_bytes)} {facts.quantization or ''}" if facts.weights_bytes else "-",
+        shown_bytes(entry.disk_bytes) if entry.disk_bytes else "-",
+        f"{shown_bytes(facts.weights_bytes)} {facts.quantization or ''}"
+        if facts.weights_bytes
+        else "-",
         facts.architecture or "-",
         f"{facts.family}, by {facts.budget}" if facts.family else "-",
         entry.fits or "-",
         facts.problem or "",
     )
-
-
-def _size(number: int) -> str:
-    """Bytes for people, in powers of ten as disks count them."""
-    return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{number / 1e6:.1f} MB"
