@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -112,12 +113,21 @@ def test_a_host_name_that_cannot_be_looked_up_in_time_is_told_as_no_answer(
     home: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No time-out of a socket covers this."""
-    slow = partial(time.sleep, 0.5)
+    freed, ended = threading.Event(), threading.Event()
+
+    def look_up(*_: object, **__: object) -> list[object]:
+        freed.wait(10)
+        ended.set()
+        return []
+
     monkeypatch.setattr(server, "REACH_S", 0.05)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: slow() or [])
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     url = "redis://:password@queue.example:6379"
     findings = by_name(command.examine({"THINKQ_HOME": home.home, "THINKQ_REDIS_URL": url}))
     assert findings["redis"].text.startswith("no Redis answers at queue.example:6379")
+    assert not ended.is_set(), "it was not waited for"
+    freed.set()
+    assert ended.wait(10)
 
 
 def test_bad_settings_are_a_finding_and_the_other_checks_go_on(home: Settings) -> None:

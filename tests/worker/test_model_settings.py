@@ -50,6 +50,15 @@ def test_the_engine_follows_the_table_of_its_model(tmp_path: Path) -> None:
     assert result.usage.completion_tokens <= 40
 
 
+def test_the_sampling_of_a_models_table_reaches_its_rows(tmp_path: Path) -> None:
+    own = ModelSettings(temperature=0.5, repetition_penalty=1.1)
+    engine = Engine.load(
+        "demo", settings=load_settings({}, home=str(tmp_path), models={"demo": own})
+    )
+    row = engine.add(job("What is 17 + 25?", repetition_penalty=1), job_id="one")
+    assert (row.sampling.temperature, row.sampling.repetition_penalty) == (0.5, 1)
+
+
 def test_minus_one_means_no_budget_of_the_efforts_own(tmp_path: Path) -> None:
     result = run(tmp_path, ModelSettings(budget_medium=-1), reasoning_effort="medium")
     assert result.budget.requested is None
