@@ -73,7 +73,7 @@ def test_the_commands_of_the_upper_layers_can_be_looked_up() -> None:
     """pyproject.toml declares them; the command line finds them by name, without an import."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         declared = tomllib.load(file)["project"]["entry-points"]["thinkq.commands"]
-    assert set(declared) == {"worker", "daemon"}
+    assert set(declared) == {"worker", "daemon", "models", "doctor"}
     for target in declared.values():
         module, _, attribute = target.partition(":")
         with python("-c", f"from {module} import {attribute} as command; command.name") as process:

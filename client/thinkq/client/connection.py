@@ -45,7 +45,9 @@ def address(settings: Settings) -> str:
 
 def unavailable(settings: Settings, error: redis.RedisError) -> RedisUnavailable:
     """A server's error as a sentence that says what to do."""
-    if not isinstance(error, redis.ConnectionError | redis.TimeoutError):
+    # redis-py counts these two among its connection errors, but the server is there.
+    there = isinstance(error, redis.AuthenticationError | redis.BusyLoadingError)
+    if there or not isinstance(error, redis.ConnectionError | redis.TimeoutError):
         return RedisUnavailable(f"the Redis at {address(settings)} refused: {reason(error)}")
     remedy = (
         "start it with `thinkq daemon start`"

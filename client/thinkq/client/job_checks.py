@@ -22,7 +22,10 @@ NO_BUDGET: Final = -1
 MIN_ANSWER_TOKENS: Final = 16
 """A stated budget must leave this many of a stated `max_tokens` for the answer."""
 
-_NUMBERS: Final[dict[str, tuple[type, float | None, float | None]]] = {
+Limits = tuple[type, float | None, float | None]
+"""Type of a number (int or float), its least and its greatest value; None: no such limit."""
+
+NUMBERS: Final[dict[str, Limits]] = {
     "thinking_token_budget": (int, NO_BUDGET, None),
     "max_tokens": (int, 1, None),
     "max_completion_tokens": (int, 1, None),
@@ -37,7 +40,7 @@ _NUMBERS: Final[dict[str, tuple[type, float | None, float | None]]] = {
     "frequency_penalty": (float, -2, 2),
     "repetition_penalty": (float, 0, 100),
 }
-"""Type, least and greatest value of every number."""
+"""The limits of every number."""
 
 _PLAIN: Final[tuple[tuple[str, type, str], ...]] = (
     ("model", str, "a string"),
@@ -67,7 +70,9 @@ def _shown(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def _check_number(name: str, value: Any, kind: type, low: float | None, high: float | None) -> None:
+def check_number(name: str, value: Any, limits: Limits) -> None:
+    """Raise InvalidJob unless the value is a number in these limits, or None."""
+    kind, low, high = limits
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int if kind is int else int | float):
@@ -76,14 +81,14 @@ def _check_number(name: str, value: Any, kind: type, low: float | None, high: fl
     if not math.isfinite(value):
         raise InvalidJob(f"bad_value:{name}", f"{name} must be a finite number")
     if (low is not None and value < low) or (high is not None and value > high):
-        limits = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise InvalidJob(f"bad_value:{name}", f"{name} must be {limits}, not {_shown(value)}")
+        allowed = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise InvalidJob(f"bad_value:{name}", f"{name} must be {allowed}, not {_shown(value)}")
 
 
 def check(job: Job) -> None:
     """Raise InvalidJob for the first fault; joins the two spellings of max_tokens."""
-    for name, (kind, low, high) in _NUMBERS.items():
-        _check_number(name, getattr(job, name), kind, low, high)
+    for name, limits in NUMBERS.items():
+        check_number(name, getattr(job, name), limits)
     for name, kind, expected in _PLAIN:
         value = getattr(job, name)
         if value is not None and not isinstance(value, kind):
@@ -110,7 +115,7 @@ def _check_choices(job: Job) -> None:
     for token, bias in (job.logit_bias or {}).items():
         if not str(token).isdecimal():
             raise InvalidJob("bad_value:logit_bias", "the keys of logit_bias must be token ids")
-        _check_number("logit_bias", bias, float, -100, 100)
+        check_number("logit_bias", bias, (float, -100, 100))
     if job.repetition_penalty == 0:
         raise InvalidJob(
             "bad_value:repetition_penalty", "repetition_penalty must be greater than 0"

@@ -33,7 +33,7 @@ class WorkerStatus(msgspec.Struct, kw_only=True):
     """Jobs being decoded now."""
     max_batch: int = 0
     note: str = ""
-    """What the worker does while it is loading, such as a download's progress."""
+    """What the worker does while it is loading, such as a download's progress, or why it pauses."""
     memory_bytes: int = 0
     """Memory of the device that model and caches take."""
     tokens_per_s: float = 0.0
@@ -99,7 +99,8 @@ def note_of_workers(connection: redis.Redis) -> str:
     if "loading" in states:
         worker = states["loading"]
         return worker.note or f"the worker is loading {worker.model or 'its model'}"
-    return "the worker has paused until Redis or its disk has room again"
+    reason = states["paused"].note or "until Redis or its disk has room again"
+    return f"the worker has paused: {reason}"
 
 
 def registered(connection: redis.Redis) -> bool:

@@ -13,6 +13,7 @@ from thinkq.client.errors import ThinkqError
 from thinkq.client.settings import Settings, load_settings
 from thinkq.daemon import control, logs, service
 from thinkq.daemon import status as status_report
+from thinkq.daemon.awake import Awake
 from thinkq.daemon.install import install, uninstall
 from thinkq.daemon.platforms import service_for
 from thinkq.daemon.run import supervise
@@ -49,7 +50,8 @@ def run(until_eof: bool) -> None:
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     try:
-        supervise(load_settings(), until_eof=until_eof)
+        settings = load_settings()
+        supervise(settings, until_eof=until_eof, awake=Awake(settings))
     except ThinkqError as error:
         _log.error("%s", error)
         raise SystemExit(service.refusal_code()) from None

@@ -11,6 +11,7 @@ from thinkq.client import locks
 from thinkq.client.errors import ThinkqError
 from thinkq.client.settings import Settings
 from thinkq.daemon.keeper import CrashLoop
+from thinkq.daemon.power import PowerPolicy
 from thinkq.daemon.state import Record, stopped
 from thinkq.daemon.stop_request import StopRequest
 from thinkq.daemon.supervisor import Awake, Supervisor, Worker
@@ -45,8 +46,9 @@ def supervise(
     with contextlib.closing(lock), StopRequest(until_eof=until_eof) as stop_request:
         _log.info("thinkq daemon for %s", settings.home)
         record = Record(settings, temporary=until_eof)
+        policy = PowerPolicy(settings)
         try:
-            _tick_until_stop(Supervisor(settings, worker, awake), record, stop_request)
+            _tick_until_stop(Supervisor(settings, worker, awake), policy, record, stop_request)
         except CrashLoop as error:
             record.update(state="crash_loop", last_error=str(error))
             raise
@@ -56,9 +58,12 @@ def supervise(
         record.update(state="stopped")
 
 
-def _tick_until_stop(supervisor: Supervisor, record: Record, stop_request: StopRequest) -> None:
+def _tick_until_stop(
+    supervisor: Supervisor, policy: PowerPolicy, record: Record, stop_request: StopRequest
+) -> None:
     try:
         while True:
+            policy.tick(time.monotonic())
             supervisor.tick(time.monotonic())
             record.update(
                 state="running" if supervisor.ready else "starting", children=supervisor.report()
@@ -67,5 +72,6 @@ def _tick_until_stop(supervisor: Supervisor, record: Record, stop_request: StopR
                 return
     finally:
         _log.info("stopping")
+        policy.close()
         supervisor.stop()
         record.update(children=stopped(supervisor.report()))

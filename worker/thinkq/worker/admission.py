@@ -11,6 +11,7 @@ from rq.job import Job as RQJob
 
 from thinkq.client import keys
 from thinkq.client.errors import InvalidJob, JobFailed
+from thinkq.client.pause import paused
 from thinkq.client.settings import Settings
 from thinkq.worker.books import Books
 from thinkq.worker.decoder import Decoder
@@ -33,8 +34,8 @@ class Admission:
         self, books: Books, settings: Settings, decoder: Decoder, tickets: Collection[Ticket]
     ) -> None:
         """`tickets` are the jobs that are here; a view of what changes."""
-        self.suspended = False
-        """Whether RQ was told that workers take no jobs."""
+        self.paused = ""
+        """Why no jobs are taken: RQ was told so, or this machine's daemon wants it."""
         self._books = books
         self._settings = settings
         self._decoder = decoder
@@ -45,7 +46,9 @@ class Admission:
 
     def look(self) -> None:
         """See what has changed in Redis; each second."""
-        self.suspended = self._books.suspended
+        self.paused = paused(self._settings) or (
+            "`rq resume` ends it" if self._books.suspended else ""
+        )
         self._shelves.look()
 
     def next(self) -> tuple[Queue, RQJob] | None:
@@ -84,7 +87,7 @@ class Admission:
 
     def _pop(self) -> tuple[Queue, str] | None:
         self._draining = self._draining and bool(self._tickets)
-        if self.suspended or self._draining or self._last_attempt or self._decoder.room < 1:
+        if self.paused or self._draining or self._last_attempt or self._decoder.room < 1:
             return None
         served = self._served
         for queue in self._queues_to_look_at():

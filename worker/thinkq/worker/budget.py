@@ -75,11 +75,12 @@ def plan(job: Job, prompt: Prompt, markers: Markers, settings: Settings, context
 
 def _requested(job: Job, settings: Settings) -> int | None:
     """What the job states, else its effort's default; None: no budget of its own."""
-    if job.thinking_token_budget is not None:
-        return None if job.thinking_token_budget < 0 else job.thinking_token_budget
     defaults = {
         "medium": settings.budget_medium,
         "high": settings.budget_high,
         "xhigh": settings.budget_xhigh,
     }
-    return defaults.get(job.reasoning_effort or "")
+    budget = job.thinking_token_budget
+    if budget is None:
+        budget = defaults.get(job.reasoning_effort or "")
+    return None if budget is None or budget < 0 else budget

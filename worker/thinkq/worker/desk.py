@@ -64,9 +64,9 @@ class Desk:
         return sum(ticket.result is None for ticket in self._tickets.values())
 
     @property
-    def suspended(self) -> bool:
-        """Whether RQ was told that workers take no jobs."""
-        return self._admission.suspended
+    def paused(self) -> str:
+        """Why no jobs are taken, if so."""
+        return self._admission.paused
 
     @property
     def empty(self) -> bool:

@@ -102,7 +102,7 @@ class Engine:
         eos_closes: bool,
     ) -> None:
         self.model, self.tokenizer, self.name = loaded.model, loaded.tokenizer, loaded.name
-        self.settings = settings or load_settings()
+        self.settings = (settings or load_settings()).for_model(self.name)
         self.batches = lm.can_batch(lm.new_cache(self.model))
         self.max_batch = max_batch if self.batches else 1
         if not self.batches:
@@ -206,7 +206,7 @@ class Engine:
             plan=plan,
             tracker=tracker,
             tagger=tagger,
-            sampling=sampling_of(job, self._loaded.generation_config),
+            sampling=sampling_of(job, self._loaded.generation_config, self.settings.sampling),
             eos=self._loaded.eos_ids,
             model=self.name,
             queued_s=queued_s,

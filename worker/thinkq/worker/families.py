@@ -10,7 +10,7 @@ vocabularies of one family number, split and flag the same marker differently. A
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -44,7 +44,7 @@ class Family:
     answer_start: str = ""
     transition: str = ""
 
-    def is_known_to(self, vocabulary: Iterable[str]) -> bool:
+    def is_known_to(self, vocabulary: Collection[str]) -> bool:
         """Whether a vocabulary has the control tokens of this row; never so for plain text."""
         tokens = (self.start, self.end) if self.tokens is None else self.tokens
         return bool(tokens) and all(token in vocabulary for token in tokens)
@@ -152,7 +152,7 @@ class Markers:
 def resolve(tokenizer: Encodes, model_type: str | None, transition: str | None = None) -> Markers:
     """The markers of a loaded model. `transition`, from settings, replaces the family's own."""
     vocabulary = tokenizer.get_vocab()
-    family = _choose(vocabulary, model_type)
+    family = choose(vocabulary, model_type)
 
     def ids(text: str) -> tuple[int, ...]:
         if text in vocabulary:
@@ -171,7 +171,8 @@ def resolve(tokenizer: Encodes, model_type: str | None, transition: str | None =
     )
 
 
-def _choose(vocabulary: Mapping[str, int], model_type: str | None) -> Family:
+def choose(vocabulary: Collection[str], model_type: str | None) -> Family:
+    """The row of the table that a model with these tokens goes by."""
     named = [family for family in FAMILIES if model_type in family.model_types]
     for family in (*named, *_UNNAMED):
         if family.is_known_to(vocabulary):

@@ -3,14 +3,15 @@
 Relied upon (mlx-lm 0.32, checked by tests/worker/test_lm.py): `load` returns model,
 TokenizerWrapper and config; `make_prompt_cache` gives one cache a layer; a cache's `merge` makes a
 batch of single rows; batch caches have `filter(indices)` and `extend(other)`; `model(ids,
-cache=...)` returns logits (rows, ids, vocabulary).
+cache=...)` returns logits (rows, ids, vocabulary); `_get_classes(config)` raises for an
+architecture that it does not know.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.tokenizer_utils import TokenizerWrapper
+from mlx_lm.utils import _get_classes
 from mlx_lm.utils import load as mlx_load
 
 from thinkq.client.errors import JobFailed
@@ -217,7 +219,22 @@ def memory_limit() -> int:
 
     Metal's own recommendation, else three quarters of memory.
     """
-    info = mx.device_info()
-    if recommended := info.get("max_recommended_working_set_size"):
-        return int(recommended)
+    if recommended := recommended_memory():
+        return recommended
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 3 // 4
+
+
+def recommended_memory() -> int | None:
+    """Bytes that Metal recommends to hold at most; None on other devices."""
+    recommended = mx.device_info().get("max_recommended_working_set_size")
+    return int(recommended) if recommended else None
+
+
+def supports(config: Mapping[str, Any]) -> bool:
+    """Whether mlx-lm has code for the architecture that a config.json names."""
+    try:
+        _get_classes(dict(config))
+    except (ValueError, KeyError, AttributeError):
+        return False
+    # A model that brings its own code is run only when that is asked for, and thinkq does not ask.
+    return "model_file" not in config

@@ -220,7 +220,7 @@ class Process:
             model=self._decoder.model or self._decoder.wanted,
             rows=desk.rows,
             max_batch=self._settings.max_batch,
-            note=self._decoder.note,
+            note=self._decoder.note or desk.paused,
             memory_bytes=self._decoder.memory,
             tokens_per_s=round((self._decoder.tokens - counted) / max(now - began, 1e-3), 1),
             pid=os.getpid(),
@@ -232,7 +232,7 @@ class Process:
     def _state(self, desk: Desk) -> State:
         if self._decoder.model is None:
             return "loading"
-        if desk.suspended:
+        if desk.paused:
             return "paused"
         return "idle" if desk.empty else "busy"
 

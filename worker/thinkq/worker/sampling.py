@@ -52,15 +52,24 @@ class Sampling:
         )
 
 
-def sampling_of(job: Job, defaults: Mapping[str, Any]) -> Sampling:
-    """A job's sampling; what it leaves open comes from the model's generation_config."""
+def sampling_of(
+    job: Job, defaults: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> Sampling:
+    """A job's sampling.
+
+    What it leaves open comes from `settings`, then from `defaults`, the model's generation_config.
+    """
     greedy = defaults.get("do_sample") is False
 
-    def option(name: str, neutral: float) -> Any:
+    def stated(name: str) -> Any:
         own = getattr(job, name)
-        return own if own is not None else defaults.get(name, neutral)
+        return own if own is not None else (settings or {}).get(name)
 
-    temperature = job.temperature
+    def option(name: str, neutral: float) -> Any:
+        value = stated(name)
+        return value if value is not None else defaults.get(name, neutral)
+
+    temperature = stated("temperature")
     if temperature is None:
         # A generation_config that samples and names no temperature means 1.
         temperature = (
@@ -71,8 +80,8 @@ def sampling_of(job: Job, defaults: Mapping[str, Any]) -> Sampling:
         top_p=option("top_p", 1.0),
         top_k=max(0, option("top_k", 0)),
         min_p=option("min_p", 0.0),
-        presence_penalty=job.presence_penalty or 0.0,
-        frequency_penalty=job.frequency_penalty or 0.0,
+        presence_penalty=stated("presence_penalty") or 0.0,
+        frequency_penalty=stated("frequency_penalty") or 0.0,
         repetition_penalty=option("repetition_penalty", 1.0),
         logit_bias={int(token): bias for token, bias in (job.logit_bias or {}).items()},
         seed=job.seed,

@@ -44,7 +44,7 @@ MODULES: Final = {
     name: f"thinkq.client.cli.{name}"
     for name in (
         *("run", "submit", "ask", "watch", "status", "results", "report"),
-        *("cancel", "retry", "rm", "ps", "completion"),
+        *("cancel", "retry", "rm", "ps", "config", "completion"),
     )
 }
 
