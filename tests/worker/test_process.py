@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pickle
 import signal
@@ -36,12 +37,12 @@ from support.queues import (
     submit,
     tick_until,
 )
-from thinkq.client import batches, keys
+from thinkq.client import batches, keys, locks, pause
 from thinkq.client.job import encode_payload
 from thinkq.client.queue import JobQueue
 from thinkq.client.serializer import MsgpackSerializer
 from thinkq.client.settings import Settings
-from thinkq.client.workers import WorkerStatus, workers
+from thinkq.client.workers import WorkerStatus, note_of_workers, workers
 from thinkq.worker.books import Books
 from thinkq.worker.process import Process
 
@@ -376,6 +377,23 @@ def test_rq_suspend_and_resume_are_obeyed(settings: Settings, connection: redis.
         tick_until(process, lambda: workers(connection)[0].updated > 0)
         assert left_over(connection) == {"normal queued": 1}
         resume(connection)
+        tick_until(process, have_results(connection, [job_id]))
+
+
+def test_a_pause_of_this_machine_is_obeyed_and_told(
+    settings: Settings, connection: redis.Redis
+) -> None:
+    """Its daemon has asked for it, as on a low battery; other machines work on."""
+    lock = locks.take(settings.daemon_lock)
+    assert lock is not None
+    with contextlib.closing(lock), opened(settings) as process:
+        pause.pause(settings, "the battery is at 12 %")
+        tick_until(process, lambda: [w.state for w in workers(connection)] == ["paused"])
+        assert note_of_workers(connection) == "the worker has paused: the battery is at 12 %"
+        (job_id,) = submit(connection, "b1", job(1))
+        process.tick(time.monotonic())
+        assert left_over(connection) == {"normal queued": 1}
+        pause.resume(settings)
         tick_until(process, have_results(connection, [job_id]))
 
 
