@@ -120,7 +120,12 @@ def exists(connection: redis.Redis, batch: str) -> bool:
 def require(connection: redis.Redis, batch: str) -> None:
     """Raise NotFound if there is no such batch."""
     if not exists(connection, batch):
-        raise NotFound(f"there is no batch {batch[:60]!r}; `thinkq status` lists all batches")
+        raise no_batch(batch)
+
+
+def no_batch(batch: str) -> NotFound:
+    """The error that there is no such batch."""
+    return NotFound(f"there is no batch {batch[:60]!r}; `thinkq status` lists all batches")
 
 
 def status(connection: redis.Redis, batch: str) -> BatchStatus:
