@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -145,7 +145,7 @@ def status(connection: redis.Redis, batch: str) -> BatchStatus:
         created=created,
         queued=left - running,
         running=running,
-        closes=_closes(fields),
+        closes=closes(fields),
         seconds_left=_seconds_left(created, number["total"] - left, left),
         **number,
     )
@@ -163,9 +163,10 @@ _COUNTERS: Final = (
 )
 
 
-def _closes(fields: dict[str, str]) -> dict[str, int]:
-    closes = {name: int(n) for name, n in fields.items() if name.startswith("close:")}
-    return {name.removeprefix("close:"): n for name, n in closes.items() if n}
+def closes(fields: Mapping[str, str | int]) -> dict[str, int]:
+    """How the thinking was closed, from the counters of a batch."""
+    counted = {name: int(n) for name, n in fields.items() if name.startswith("close:")}
+    return {name.removeprefix("close:"): n for name, n in counted.items() if n}
 
 
 def _seconds_left(created: float, ended: int, left: int) -> float | None:
