@@ -1,4 +1,4 @@
-"""What it costs to start: `import thinkq.client` and `thinkq --help`, against thinkq's own libraries.
+"""What it costs to start: `import thinkq.client` and `thinkq --help`, against their libraries.
 
     python benchmarks/imports.py [--repeats N]
 

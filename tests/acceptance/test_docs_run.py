@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +20,27 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "library.md"]
 
 
+def run_to_its_end(script: str, folder: Path, variables: dict[str, str], log: Path) -> int:
+    """The exit code; whatever the script has started ends with it."""
+    with (
+        log.open("w") as told,
+        subprocess.Popen(
+            ["sh", "-c", script],
+            cwd=folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=told,
+            stderr=told,
+            process_group=0,
+        ) as shell,
+    ):
+        try:
+            return shell.wait(300)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_of_the_page_runs(page: Path, tmp_path: Path) -> None:
     """In one shell and one folder, with a data directory of its own and what the page starts."""
@@ -28,18 +52,9 @@ def test_every_block_of_the_page_runs(page: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     variables = environment(THINKQ_HOME=str(tmp_path / "home"))
     variables["PATH"] = f"{command.parent}:{variables['PATH']}"
-    with log.open("w") as told:
-        run = subprocess.run(
-            ["sh", "-c", docs.script(page, sys.executable)],
-            cwd=tmp_path,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=told,
-            stderr=told,
-            timeout=300,
-        )
+    code = run_to_its_end(docs.script(page, sys.executable), tmp_path, variables, log)
     said = log.read_text("utf-8", "replace")
-    assert run.returncode == 0, said[-4000:]
+    assert code == 0, said[-4000:]
     assert "Traceback" not in said
     for block in docs.blocks(page):
         assert (f"### {block.place}\n" in said) == block.runs
