@@ -22,6 +22,11 @@ hypothesis_settings.register_profile("thinkq", derandomize=True, deadline=None, 
 hypothesis_settings.load_profile("thinkq")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The length of the long form of the chaos test."""
+    parser.addoption("--seeds", type=int, default=10, help="storms of `-m chaos` (10)")
+
+
 @pytest.fixture(scope="module")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """A real server for the tests of one module, without an append-only file."""

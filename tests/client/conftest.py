@@ -28,6 +28,7 @@ def worker(connection: redis.Redis) -> Iterator[SimulatedWorker]:
     """A worker; what a test leaves queued or registered does not reach the next one."""
     yield SimulatedWorker(connection)
     connection.delete(*(f"rq:queue:{name}" for name in keys.QUEUES.values()))
+    connection.delete(*(f"rq:queue:{name}:intermediate" for name in keys.QUEUES.values()))
     connection.delete("rq:workers:thinkq:normal", "rq:worker:simulated")
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from support.servers import start_again
 from support.simulated_worker import SimulatedWorker, answered
-from thinkq.client import AsyncClient, steps, stream
+from thinkq.client import AsyncClient, keys, steps, stream
 from thinkq.client.connection import connect
-from thinkq.client.errors import InvalidBatch, NotFound, RedisUnavailable, ResultTimeout
+from thinkq.client.errors import InvalidBatch, JobsLost, NotFound, RedisUnavailable, ResultTimeout
 from thinkq.client.settings import Settings, load_settings
 from thinkq.daemon.redis_server import RedisServer
 
@@ -78,6 +78,32 @@ def test_many_jobs_are_followed_at_once(run: Run, worker: SimulatedWorker) -> No
             await asyncio.to_thread(worker.work)
             ended = await asyncio.gather(*results)
         assert [result.job_id for result in ended] == batch.job_ids
+
+    run(test)
+
+
+def test_jobs_are_cancelled_retried_and_removed(run: Run, worker: SimulatedWorker) -> None:
+    async def test(client: AsyncClient) -> None:
+        batch = await client.submit([asking("cancelled"), asking("too")])
+        assert batch.new_jobs == 2
+        assert (await client.cancel(batch.id)).cancelled == 2
+        assert await client.retry(batch.id) == 2
+        await asyncio.to_thread(worker.work)
+        assert [result.answer async for result in batch.completed()] == ["42", "42"]
+        await client.remove(batch.id)
+        with pytest.raises(NotFound):
+            await client.status(batch.id)
+
+    run(test)
+
+
+def test_nobody_waits_for_jobs_that_are_lost(run: Run, worker: SimulatedWorker) -> None:
+    async def test(client: AsyncClient) -> None:
+        batch = await client.submit([asking("lost")])
+        worker.connection.delete(f"rq:queue:{keys.QUEUES['normal']}")
+        async with asyncio.timeout(10):
+            with pytest.raises(JobsLost):
+                await anext(batch.completed())
 
     run(test)
 

@@ -14,7 +14,15 @@ import pytest
 
 from support.simulated_worker import SimulatedWorker
 from thinkq.client import Client, Event, Job, Message, Result, stream
-from thinkq.client.errors import InvalidBatch, InvalidJob, JobFailed, NotFound, ResultTimeout
+from thinkq.client.cancel import Cancellation
+from thinkq.client.errors import (
+    InvalidBatch,
+    InvalidJob,
+    JobFailed,
+    NotFinished,
+    NotFound,
+    ResultTimeout,
+)
 from thinkq.client.result import JobError
 from thinkq.client.settings import Settings
 from thinkq.client.testing import MemoryClient, Reply, ScriptedAnswers
@@ -43,6 +51,16 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
     with Client(settings=settings) as client, SimulatedWorker(client.connection).at_work(scripted):
         yield client
         client.connection.delete("rq:workers:thinkq:normal", "rq:worker:simulated")
+
+
+@pytest.fixture(params=["memory", "real"])
+def unserved(request: pytest.FixtureRequest) -> Iterator[Client]:
+    """A client of a queue in which every job still waits."""
+    if request.param == "memory":
+        yield MemoryClient(ANSWERS)
+        return
+    with Client(settings=request.getfixturevalue("settings")) as client:
+        yield client
 
 
 def scripted(job_id: str, job: Job) -> Result | None:
@@ -155,6 +173,56 @@ def test_a_job_that_does_not_end_in_time_is_told(client: Client) -> None:
         client.result(job_id, timeout=0.01)
     with pytest.raises(KeyboardInterrupt):
         next(iter(client.batch(job_id.rpartition("-")[0]).completed(idle=interrupt)))
+
+
+def test_jobs_without_an_answer_are_retried(client: Client) -> None:
+    batch = client.submit([asking("sum"), asking("fails"), asking("empty")], name="retried")
+    assert batch.new_jobs == 3
+    list(batch.completed())
+    assert client.retry(batch.id) == 2
+    assert [result.status for result in sorted(batch.completed(), key=by_id)] == [
+        "done",
+        "failed",
+        "done",
+    ]
+    status = batch.status()
+    assert (status.done, status.failed, status.empty) == (2, 1, 1)
+    assert client.submit([asking("sum"), asking("fails"), asking("empty")]).new_jobs == 0
+
+
+def test_a_batch_that_has_ended_can_be_removed(client: Client) -> None:
+    batch = client.submit([asking("sum", custom_id="removed")])
+    list(batch.completed())
+    client.remove(batch.id)
+    for gone in (client.remove, client.batch, client.status, client.retry, client.cancel):
+        with pytest.raises(NotFound):
+            gone(batch.id)
+    with pytest.raises(NotFound):
+        client.result(batch.job_ids[0])
+    assert client.submit([asking("sum", custom_id="removed")]).new_jobs == 1
+
+
+def test_jobs_that_wait_are_cancelled(unserved: Client) -> None:
+    batch = unserved.submit([asking("plain"), asking("sum")], name="cancelled")
+    with pytest.raises(NotFinished):
+        unserved.remove(batch.id)
+    assert unserved.cancel(batch.job_ids[1]) == Cancellation(cancelled=1)
+    assert unserved.cancel(batch.id) == Cancellation(cancelled=1, ended=1)
+    assert unserved.cancel(batch.id) == Cancellation(ended=2)
+    for result in batch.completed():
+        assert (result.status, result.finish_reason, result.answer) == (
+            "cancelled",
+            "cancelled",
+            "",
+        )
+    assert [event.type for event in unserved.follow(batch.job_ids[0])][-1] == "done"
+    assert batch.status().cancelled == 2
+    with pytest.raises(NotFound):
+        unserved.cancel("bnone-1")
+
+
+def by_id(result: Result) -> str:
+    return result.job_id
 
 
 def interrupt() -> None:

@@ -28,13 +28,13 @@ from support.queues import (
     tick_until,
 )
 from thinkq.client import keys
+from thinkq.client.commit import Committer
 from thinkq.client.connection import connect
 from thinkq.client.errors import ThinkqError
 from thinkq.client.settings import Settings, load_settings
 from thinkq.daemon.redis_server import RedisServer
 from thinkq.worker import desk as desk_module
 from thinkq.worker.books import Books
-from thinkq.worker.commit import Committer
 from thinkq.worker.process import Process
 from thinkq.worker.publish import Deltas, publish
 
@@ -232,7 +232,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_worker_with_a_sentence(
 ) -> None:
     """Nothing is admitted before the model is there."""
 
-    def load() -> FakeEngine:
+    def load(*_: object) -> FakeEngine:
         raise ValueError("no such file")
 
     submit(connection, "b1", job(1))

@@ -15,8 +15,8 @@ import redis
 from rq.command import send_shutdown_command
 
 from support import wait_until
+from support.crash_points import DEATHS
 from support.fake_engine import FakeEngine
-from support.fake_worker import DEATHS
 from support.queues import (
     done_entries,
     events,

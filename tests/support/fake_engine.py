@@ -75,12 +75,20 @@ class FakeEngine:
     rows: list[FakeRow] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
     """Job ids in the order of their admission."""
+    closed: bool = False
     together: list[set[str]] = field(default_factory=list)
     """The prompts of the rows of each turn."""
 
     @property
     def free(self) -> int:
         return self.max_batch - len(self.rows)
+
+    @property
+    def memory(self) -> int:
+        return 1000 * len(self.rows)
+
+    def close(self) -> None:
+        self.closed = True
 
     @property
     def busy(self) -> bool:

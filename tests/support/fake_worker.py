@@ -1,6 +1,6 @@
 """A real worker process around the fake engine, which can die at a named point.
 
-    python -m support.fake_worker [--step SECONDS] [--die-after Class.method]
+    python -m support.fake_worker [--step SECONDS] [--die-after POINT | --die-during POINT]
 
 Settings come from the environment, as with the real one.
 """
@@ -8,56 +8,33 @@ Settings come from the environment, as with the real one.
 from __future__ import annotations
 
 import logging
-import os
-import signal
-from typing import Any
 
 import click
 
+from support.crash_points import CRASH_POINTS, die_after, die_during
 from support.fake_engine import FakeEngine
 from thinkq.client.errors import ThinkqError
 from thinkq.client.settings import load_settings
-from thinkq.worker.books import Books
-from thinkq.worker.commit import Committer
 from thinkq.worker.process import Process
-from thinkq.worker.spool import Spool
 
-DEATHS = {
-    "Books.pop": (Books, "pop"),
-    "Books.start": (Books, "start"),
-    "Spool.put": (Spool, "put"),
-    "Committer.commit": (Committer, "commit"),
-    "Books.close": (Books, "close"),
-    "Spool.remove": (Spool, "remove"),
-}
-"""The steps of a job's way, in their order."""
-
-
-def die_after(point: str) -> None:
-    """Make the process kill itself when that step was done for the first time."""
-    owner, name = DEATHS[point]
-    step = getattr(owner, name)
-
-    def dying(*args: Any, **kwargs: Any) -> Any:
-        done = step(*args, **kwargs)
-        if done is not None or point in ("Spool.put", "Books.close", "Spool.remove"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return done
-
-    setattr(owner, name, dying)
+_point = click.Choice(list(CRASH_POINTS))
 
 
 @click.command()
 @click.option("--step", default=0.0)
-@click.option("--die-after", "point", type=click.Choice(list(DEATHS)))
-def main(step: float, point: str | None) -> None:
+@click.option("--die-after", "after", type=_point)
+@click.option("--die-during", "during", type=_point)
+@click.option("--nth", default=1)
+def main(step: float, after: str | None, during: str | None, nth: int) -> None:
     """Run the worker until it is told to stop."""
     logging.basicConfig(level=logging.INFO)
     logging.getLogger("rq.worker").setLevel(logging.WARNING)
-    if point:
-        die_after(point)
+    if after:
+        die_after(after, nth)
+    if during:
+        die_during(during, nth)
     settings = load_settings()
-    process = Process(settings, lambda: FakeEngine(settings.max_batch, step), until_eof=True)
+    process = Process(settings, lambda *_: FakeEngine(settings.max_batch, step), until_eof=True)
     try:
         raise SystemExit(process.run())
     except ThinkqError as error:

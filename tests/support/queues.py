@@ -22,6 +22,8 @@ from thinkq.client.queue import JobQueue
 from thinkq.client.result import Result
 from thinkq.client.serializer import MsgpackSerializer
 from thinkq.client.settings import Settings
+from thinkq.worker.books import Books
+from thinkq.worker.lease import Lease
 from thinkq.worker.process import Process
 
 
@@ -68,6 +70,18 @@ def queue(connection: redis.Redis, priority: keys.Priority = "normal") -> Queue:
     return Queue(keys.QUEUES[priority], connection=connection, serializer=MsgpackSerializer)
 
 
+def started(books: Books, *, priority: keys.Priority = "normal") -> Lease:
+    """Pop the next job and open an execution of it, as a worker does."""
+    (rq_queue,) = (each for each in books.queues if each.name == keys.QUEUES[priority])
+    job_id = books.pop(rq_queue)
+    assert job_id is not None
+    popped = books.popped(rq_queue, job_id)
+    assert popped is not None
+    lease = books.start(rq_queue, popped)
+    assert lease is not None
+    return lease
+
+
 def leases(connection: redis.Redis, priority: keys.Priority = "normal") -> list[str]:
     """The leases held now."""
     members: Any = connection.zrange(queue(connection, priority).started_job_registry.key, 0, -1)
@@ -88,12 +102,14 @@ def left_over(connection: redis.Redis) -> dict[str, int]:
     return {name: count for name, count in found.items() if count}
 
 
-def tick_until(process: Process, predicate: Callable[[], object], timeout: float = 10.0) -> None:
-    """Drive an open worker until the predicate holds."""
+def tick_until(
+    process: Process, predicate: Callable[[], object], timeout: float = 10.0, ahead: float = 0.0
+) -> None:
+    """Drive an open worker until the predicate holds, by a clock that is `ahead` seconds ahead."""
     deadline = time.monotonic() + timeout
     while not predicate():
         assert time.monotonic() < deadline, f"not within {timeout} s"
-        process.tick(time.monotonic())
+        process.tick(time.monotonic() + ahead)
         time.sleep(0.001)
 
 
@@ -101,7 +117,7 @@ def tick_until(process: Process, predicate: Callable[[], object], timeout: float
 def opened(settings: Settings, engine: FakeEngine | None = None) -> Iterator[Process]:
     """An open worker around the engine; closed at the end."""
     engine = engine or FakeEngine(settings.max_batch)
-    process = Process(settings, lambda: engine)
+    process = Process(settings, lambda *_: engine)
     process.open()
     try:
         yield process
@@ -126,14 +142,15 @@ def have_results(connection: redis.Redis, ids: list[str]) -> Callable[[], bool]:
 @contextmanager
 def worker_process(settings: Settings, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A worker of its own process around the fake engine; killed at the end."""
-    environ = {
-        "THINKQ_HOME": settings.home,
-        "THINKQ_REDIS_URL": settings.effective_redis_url,
-        "THINKQ_MAX_BATCH": str(settings.max_batch),
-        "THINKQ_HANG_S": str(settings.hang_s),
-    }
-    with python("-m", "support.fake_worker", *arguments, **environ) as process:
+    with python("-m", "support.fake_worker", *arguments, **variables(settings)) as process:
         yield process
+
+
+def variables(settings: Settings) -> dict[str, str]:
+    """The settings that matter to a worker, as its environment."""
+    names = ("home", "max_batch", "hang_s", "heartbeat_s", "lease_s")
+    values = {f"THINKQ_{name.upper()}": str(getattr(settings, name)) for name in names}
+    return values | {"THINKQ_REDIS_URL": settings.effective_redis_url}
 
 
 def done_entries(connection: redis.Redis, job_ids: list[str]) -> list[int]:

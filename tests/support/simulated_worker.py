@@ -69,7 +69,9 @@ class SimulatedWorker:
     def take(self) -> tuple[str, Job] | None:
         """The next job by priority."""
         for name in keys.QUEUES.values():
-            job_id: Any = self.connection.lpop(f"rq:queue:{name}")
+            queue = f"rq:queue:{name}"
+            # Until the job has ended it stays where no crash can lose it.
+            job_id: Any = self.connection.lmove(queue, f"{queue}:intermediate", "LEFT", "RIGHT")
             if job_id:
                 self.taken.append(batches.text(job_id))
                 return self.taken[-1], self.payload(self.taken[-1])
@@ -91,6 +93,8 @@ class SimulatedWorker:
         short = msgspec.structs.replace(result, thinking=None, answer="")
         batch = keys.batch_of(result.job_id)
         with self.connection.pipeline() as pipe:
+            for name in keys.QUEUES.values():
+                pipe.lrem(f"rq:queue:{name}:intermediate", 1, result.job_id)
             pipe.set(keys.result(result.job_id), encode_result(result))
             pipe.xadd(
                 keys.stream(result.job_id),

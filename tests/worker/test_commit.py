@@ -8,12 +8,12 @@ import msgspec
 import pytest
 import redis
 
-from support.queues import events, job, queue, result, submit
+from support.queues import events, job, queue, result, started, submit
 from thinkq.client import batches, keys
+from thinkq.client.commit import NO_LEASE, Commit, Committer
 from thinkq.client.result import Result, Usage
 from thinkq.client.settings import Settings
 from thinkq.worker.books import Books
-from thinkq.worker.commit import NO_LEASE, Commit, Committer
 from thinkq.worker.lease import Lease
 
 NORMAL = keys.QUEUES["normal"]
@@ -23,12 +23,7 @@ NORMAL = keys.QUEUES["normal"]
 def lease(settings: Settings, connection: redis.Redis) -> Lease:
     """The lease of a job that a worker has just started."""
     submit(connection, "b1", job(1))
-    books = Books(connection, settings, "here")
-    job_id = books.pop(books.queues[1])
-    assert job_id is not None
-    started = books.start(books.queues[1], job_id)
-    assert started is not None
-    return started
+    return started(Books(connection, settings, "here"))
 
 
 @pytest.fixture

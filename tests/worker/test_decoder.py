@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from support import wait_until
 from support.fake_engine import FakeEngine
 from support.queues import gated, job
-from thinkq.worker.decoder import Decoder, Task
+from thinkq.worker.decoder import Decoder
+from thinkq.worker.task import Task
 
 
 def task(prompt: str | int, job_id: str = "b1-1") -> Task:
@@ -22,7 +23,7 @@ def task(prompt: str | int, job_id: str = "b1-1") -> Task:
 def running(*engines: FakeEngine) -> Iterator[Decoder]:
     """A decode thread that loads one engine after the other."""
     rest = iter(engines)
-    decoder = Decoder(lambda: next(rest), lambda: None)
+    decoder = Decoder(lambda *_: next(rest), lambda: None)
     decoder.start()
     try:
         yield decoder
@@ -39,7 +40,7 @@ def test_qw_19_one_thread_loads_the_model_and_makes_every_call() -> None:
             callers.add(threading.get_ident())
             return super().turn()
 
-    def load() -> FakeEngine:
+    def load(*_: object) -> FakeEngine:
         callers.add(threading.get_ident())
         return Watched()
 
@@ -56,7 +57,7 @@ def test_there_is_no_room_before_the_model_is_loaded_and_never_too_much() -> Non
     """A submitted task takes its room at once, not only when the engine sees it."""
     engine = gated(max_batch=2)
     assert engine.turns is not None
-    decoder = Decoder(lambda: engine, lambda: None)
+    decoder = Decoder(lambda *_: engine, lambda: None)
     assert decoder.room == 0
     decoder.start()
     wait_until(lambda: decoder.room == 2)

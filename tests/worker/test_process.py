@@ -31,6 +31,7 @@ from support.queues import (
     opened,
     queue,
     result,
+    started,
     streamed,
     submit,
     tick_until,
@@ -145,12 +146,11 @@ def test_qw_10_a_sweep_runs_no_callback_that_a_job_names(
 ) -> None:
     """RQ itself would, as the last lines prove."""
     books = Books(connection, settings, "elsewhere")
-    rq_queue, registry = books.queues[1], queue(connection).started_job_registry
+    registry = queue(connection).started_job_registry
     for sweep in (books.clean_registries, registry.cleanup):
         assert not capsys.readouterr().out
         queue(connection).enqueue(keys.TASK, job_id="evil-1", on_failure=Callback("builtins.print"))
-        lease = books.start(rq_queue, books.pop(rq_queue) or "")
-        assert lease is not None
+        lease = started(books)
         connection.zadd(registry.key, {lease.member: 1})
         sweep()
         assert RQJob.fetch("evil-1", connection).is_failed
@@ -168,22 +168,6 @@ def test_an_invalid_job_fails_with_its_code(settings: Settings, connection: redi
     assert error.kind == "unknown_field:mesages"
 
 
-def test_a_job_for_another_model_fails_naming_both(
-    settings: Settings, connection: redis.Redis
-) -> None:
-    """The loaded model's own name and the name it was asked for by are both fine."""
-    models = ("fake", settings.model, None, "qwen")
-    *fine, other = submit(connection, "b1", *(job(1, model=model) for model in models))
-    with opened(settings) as process:
-        tick_until(process, have_results(connection, [*fine, other]))
-    error = result(connection, other).error
-    assert error is not None
-    assert error.kind == "unknown_model"
-    assert "'qwen'" in error.message
-    assert "'fake'" in error.message
-    assert all(result(connection, job_id).status == "done" for job_id in fine)
-
-
 def test_qw_16_a_job_that_the_engine_refuses_fails_alone(
     settings: Settings, connection: redis.Redis
 ) -> None:
@@ -199,26 +183,31 @@ def test_qw_16_a_job_that_the_engine_refuses_fails_alone(
 
 
 @pytest.mark.parametrize("prompt", ["add fails", "turn fails"])
-def test_an_engine_that_fails_costs_its_rows_and_not_the_worker(
+def test_an_engine_that_fails_costs_one_job_and_not_the_others_nor_the_worker(
     settings: Settings, connection: redis.Redis, caplog: pytest.LogCaptureFixture, prompt: str
 ) -> None:
-    """Neither the result nor the log repeats the exception's text, which may hold the prompt."""
-    (bad,) = submit(connection, "b1", job(prompt))
-    process = Process(settings, lambda: FakeEngine(settings.max_batch))
+    """Whoever was in the same turn runs again; the guilty one is found because it runs alone.
+
+    Neither the result nor the log repeats the exception's text, which may hold the prompt.
+    """
+    good, bad, other = submit(connection, "b1", job(9), job(prompt), job(7))
+    process = Process(settings, lambda *_: FakeEngine(settings.max_batch))
     process.open()
     with caplog.at_level(logging.INFO):
-        tick_until(process, have_results(connection, [bad]))
-        (good,) = submit(connection, "b2", job(2))
-        tick_until(process, have_results(connection, [good]))
+        tick_until(process, have_results(connection, [good, bad, other]))
+        (late,) = submit(connection, "b2", job(2))
+        tick_until(process, have_results(connection, [late]))
     process.close()
     failed = result(connection, bad)
     assert failed.error is not None
     assert failed.error.kind == "internal"
+    assert failed.attempt == (3 if prompt == "turn fails" else 1)
     assert "RuntimeError" in failed.error.message
     assert prompt not in failed.error.message
     assert "RuntimeError" in caplog.text
     assert prompt * 2 not in caplog.text
-    assert result(connection, good).status == "done"
+    assert [result(connection, each).status for each in (good, other, late)] == ["done"] * 3
+    assert done_entries(connection, [good, bad, other]) == [1, 1, 1]
 
 
 def test_high_priority_goes_first_and_has_a_row_of_its_own(
@@ -316,7 +305,7 @@ def test_a_burst_ends_when_no_job_is_left(
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     ids = submit(connection, "b1", job(1), job(2), job(3), job("refuse"))
     connection.hset(keys.ATTEMPTS, mapping={ids[0]: 3, ids[1]: 2})
-    assert Process(settings, FakeEngine, burst=True).run() == 0
+    assert Process(settings, lambda *_: FakeEngine(), burst=True).run() == 0
     assert have_results(connection, ids)()
     assert [result(connection, i).status for i in ids] == ["failed", "done", "done", "failed"]
 

@@ -84,9 +84,24 @@ def test_after_an_error_a_reader_gets_everything_again_and_nothing_twice(
 
 def test_a_stream_that_was_to_expire_stays_while_it_grows(connection: redis.Redis) -> None:
     """A job that is run once more writes to the stream of its former life."""
-    stream = deltas()
-    publish(connection, [stream], 0.0)
+    former, stream = deltas(), deltas()
+    publish(connection, [former], 0.0)
     connection.expire(stream.stream, 100)
     stream.add("a", True)
     publish(connection, [stream], 0.0)
     assert connection.ttl(stream.stream) == -1
+
+
+def test_text_alone_neither_begins_a_stream_nor_keeps_one(connection: redis.Redis) -> None:
+    """A worker that lost its job may write for a moment: after the end, or after a removal."""
+    late = deltas()
+    publish(connection, [late], 0.0)
+    connection.expire(late.stream, 100)
+    late.add("a", True)
+    publish(connection, [late], 0.0)
+    assert connection.ttl(late.stream) == 100
+    connection.delete(late.stream)
+    late.add("b", True)
+    late.close()
+    publish(connection, [late], 0.0)
+    assert not connection.exists(late.stream)

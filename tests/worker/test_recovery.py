@@ -18,15 +18,16 @@ from support.queues import (
     opened,
     queue,
     result,
+    started,
     submit,
     tick_until,
 )
 from thinkq.client import batches, keys
+from thinkq.client.commit import Committer
 from thinkq.client.result import Result
 from thinkq.client.serializer import MsgpackSerializer
 from thinkq.client.settings import Settings
 from thinkq.worker.books import Books
-from thinkq.worker.commit import Committer
 from thinkq.worker.lease import Lease
 from thinkq.worker.recovery import host_id, reconcile, recover
 from thinkq.worker.spool import Spool, Spooled
@@ -43,14 +44,7 @@ def dead(settings: Settings, connection: redis.Redis) -> Books:
 
 
 def start(books: Books, count: int = 1) -> list[Lease]:
-    started = []
-    for _ in range(count):
-        job_id = books.pop(books.queues[1])
-        assert job_id is not None
-        lease = books.start(books.queues[1], job_id)
-        assert lease is not None
-        started.append(lease)
-    return started
+    return [started(books) for _ in range(count)]
 
 
 def answer(job_id: str) -> Result:

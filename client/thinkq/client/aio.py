@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from thinkq.client import stream
 from thinkq.client.batches import BatchStatus
+from thinkq.client.cancel import Cancellation
 from thinkq.client.client import Batch, Client, deadline, question
 from thinkq.client.connection import connect_async
 from thinkq.client.events import Event
@@ -17,7 +18,7 @@ from thinkq.client.job import Job
 from thinkq.client.keys import Priority
 from thinkq.client.result import Result
 from thinkq.client.settings import Settings
-from thinkq.client.steps import Ask, Script, drive_async, patient_async
+from thinkq.client.steps import Script, Step, drive_async, patient_async
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -31,6 +32,8 @@ class AsyncBatch:
         self.id = batch.id
         self.job_ids = batch.job_ids
         """In input order."""
+        self.new_jobs = batch.new_jobs
+        """How many of them this submission has queued; the others were there already."""
 
     def __repr__(self) -> str:
         return f"<AsyncBatch {self.id}: {len(self.job_ids)} jobs>"
@@ -102,6 +105,18 @@ class AsyncClient:
         """The counts of a batch now. Raises NotFound."""
         return await self._call(self.client.status, batch_id)
 
+    async def cancel(self, id: str) -> Cancellation:
+        """Cancel a job, or all jobs of a batch, as `Client.cancel`."""
+        return await self._call(self.client.cancel, id)
+
+    async def retry(self, batch: str) -> int:
+        """Queue those jobs of a batch anew that have no answer, as `Client.retry`."""
+        return await self._call(self.client.retry, batch)
+
+    async def remove(self, batch: str) -> None:
+        """Remove a batch and its results, as `Client.remove`."""
+        await self._call(self.client.remove, batch)
+
     def follow(self, job_id: str, after: str = stream.BEGINNING) -> AsyncGenerator[Event, None]:
         """The job's events as they come, as `Client.follow`."""
         return self.read(stream.job_events(job_id, after))
@@ -119,11 +134,11 @@ class AsyncClient:
 
     def read(self, script: Script[T]) -> AsyncGenerator[T, None]:
         """Carry out one of the scripts of `stream`."""
-        ask = patient_async(self.connection)
+        patiently = patient_async(self.connection, self.client.connection)
 
-        async def perform(step: Ask) -> Any:
+        async def perform(step: Step) -> Any:
             with self.client.reaching():
-                return await ask(step)
+                return await patiently(step)
 
         return drive_async(perform, script)
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 import redis
-from rq.registry import StartedJobRegistry
+from redis.client import Pipeline
 
-from thinkq.client import keys
+from thinkq.client import keys, places
 from thinkq.client.errors import NotFound, ThinkqError
 from thinkq.client.result import SCHEMA, Result, decode_result
 
 CHUNK: Final = 500
 """Keys of one MGET."""
+
+State = Literal["submitting", "queued", "running", "finished"]
 
 T = TypeVar("T")
 
@@ -26,8 +28,10 @@ class BatchStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     batch: str
     name: str = ""
-    state: str = "queued"
-    """`submitting` until all jobs are queued (for ever, if the client died), then `queued`."""
+    state: State = "queued"
+    """`submitting` until all jobs are queued (for ever, if the client died), `queued` while none
+    runs, `running`, and `finished` when no job is left that could still end.
+    """
     created: float = 0.0
     """Unix seconds."""
     total: int = 0
@@ -36,6 +40,11 @@ class BatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     done: int = 0
     failed: int = 0
     cancelled: int = 0
+    lost: int = 0
+    """Jobs without a result that Redis no longer has, or has in no queue: evicted or deleted.
+
+    Looked for while the queues hold at most `places.PEEK` jobs each.
+    """
     empty: int = 0
     """Jobs of `done` that came back without an answer."""
     length: int = 0
@@ -54,8 +63,8 @@ class BatchStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def finished(self) -> bool:
-        """Whether every job has a result."""
-        return self.state == "queued" and self.ended >= self.total
+        """Whether no job is left that could still end."""
+        return self.state == "finished"
 
 
 def counts(result: Result) -> dict[str, int]:
@@ -89,9 +98,40 @@ def chunked(items: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
 
 
 def batch_ids(connection: redis.Redis) -> list[str]:
-    """All batches, the newest first."""
-    ids: list[bytes] = connection.zrevrange(keys.BATCHES, 0, -1)  # type: ignore[assignment]  # no scores asked for
-    return [text(batch) for batch in ids]
+    """All batches, the newest first. Those that have expired are taken off the list."""
+    listed: list[Any] = connection.zrevrange(keys.BATCHES, 0, -1)
+    ids = [text(batch) for batch in listed]
+    with connection.pipeline(transaction=False) as pipe:
+        for batch in ids:
+            pipe.exists(keys.batch(batch))
+        there = dict(zip(ids, pipe.execute(), strict=True))
+    return [batch for batch in ids if there[batch] or not _expired(connection, batch)]
+
+
+def _expired(connection: redis.Redis, batch: str) -> bool:
+    """Take the batch off the list if it is not there; whether it was so."""
+    with connection.pipeline() as pipe:
+        pipe.watch(keys.batch(batch))  # type: ignore[no-untyped-call]
+        if pipe.exists(keys.batch(batch)):
+            return False
+        pipe.multi()
+        pipe.zrem(keys.BATCHES, batch)
+        return execute(pipe)
+
+
+def execute(pipe: Pipeline) -> bool:
+    """Run the transaction; False if a watched key has changed."""
+    try:
+        pipe.execute()
+    except redis.WatchError:
+        return False
+    return True
+
+
+def keep(pipe: Pipeline, batch: str) -> None:
+    """Undo, in a transaction that queues a job, that a finished batch was about to expire."""
+    for key in (keys.batch(batch), keys.batch_jobs(batch), keys.batch_events(batch)):
+        pipe.persist(key)
 
 
 def listed_ids(connection: redis.Redis, batch: str) -> list[str]:
@@ -130,25 +170,56 @@ def no_batch(batch: str) -> NotFound:
 
 def status(connection: redis.Redis, batch: str) -> BatchStatus:
     """The batch's counts. Raises NotFound."""
-    stored = connection.hgetall(keys.batch(batch))
-    if not stored:
+    found = statuses(connection, [batch])
+    if not found:
         require(connection, batch)
+    return found[0]
+
+
+def statuses(connection: redis.Redis, ids: Sequence[str]) -> list[BatchStatus]:
+    """The counts of those batches that are there, all of one moment."""
+    replies, where = places.look(
+        connection, lambda pipe: [pipe.hgetall(keys.batch(batch)) for batch in ids]
+    )
+    queued, running = where.queued_of(), where.running_of()
+    return [
+        _status(batch, stored, None if queued is None else queued[batch], running[batch])
+        for batch, stored in zip(ids, replies, strict=True)
+        if stored
+    ]
+
+
+def _status(
+    batch: str, stored: dict[bytes, bytes], queued: int | None, running: int
+) -> BatchStatus:
+    """`queued` None: all that do not run and have not ended."""
     fields = {text(name): text(value) for name, value in stored.items()}
     number = {name: int(fields.get(name, 0)) for name in _COUNTERS}
-    left = max(0, number["total"] - number["done"] - number["failed"] - number["cancelled"])
-    running = min(running_jobs(connection, batch), left)
+    ended = number["done"] + number["failed"] + number["cancelled"]
+    left = max(0, number["total"] - ended)
+    running = min(running, left)
+    waiting = left - running if queued is None else min(queued, left - running)
     created = float(fields.get("created", 0))
     return BatchStatus(
         batch=batch,
         name=fields.get("name", ""),
-        state=fields.get("state", "submitting"),
+        state=_state(fields.get("state", "submitting"), waiting, running),
         created=created,
-        queued=left - running,
+        queued=waiting,
         running=running,
+        lost=left - running - waiting,
         closes=closes(fields),
-        seconds_left=_seconds_left(created, number["total"] - left, left),
+        seconds_left=_seconds_left(created, ended, waiting + running),
         **number,
     )
+
+
+def _state(stored: str, waiting: int, running: int) -> State:
+    if stored == "submitting":
+        return "submitting"
+    if running:
+        return "running"
+    return "queued" if waiting else "finished"
 
 
 _COUNTERS: Final = (
@@ -171,16 +242,6 @@ def closes(fields: Mapping[str, str | int]) -> dict[str, int]:
 
 def _seconds_left(created: float, ended: int, left: int) -> float | None:
     return (time.time() - created) / ended * left if ended else None
-
-
-def running_jobs(connection: redis.Redis, batch: str) -> int:
-    """How many jobs of the batch workers hold now."""
-    with connection.pipeline(transaction=False) as pipe:
-        for queue in keys.QUEUES.values():
-            pipe.zrange(StartedJobRegistry.key_template.format(queue), 0, -1)
-        leases = [text(lease) for queue in pipe.execute() for lease in queue]
-    held = {lease.partition(":")[0] for lease in leases}
-    return sum(keys.batch_of(job_id) == batch for job_id in held)
 
 
 def find_result(connection: redis.Redis, job_id: str) -> Result | None:

@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from thinkq.client import batches, stream
 from thinkq.client.batches import BatchStatus
+from thinkq.client.cancel import Cancellation, cancel
 from thinkq.client.connection import connect, unavailable
 from thinkq.client.errors import InvalidBatch, InvalidJob, LineError, ResultTimeout
 from thinkq.client.events import Event
 from thinkq.client.job import Job, convert_job
 from thinkq.client.keys import Priority
 from thinkq.client.queue import JobQueue, batch_id
+from thinkq.client.removal import remove
 from thinkq.client.result import Result
 from thinkq.client.settings import Settings, load_settings
 from thinkq.client.steps import Idle, Script, nothing
@@ -34,6 +36,8 @@ class Batch:
         self.id = id
         self.job_ids = job_ids
         """In input order."""
+        self.new_jobs = 0
+        """How many of them this submission has queued; the others were there already."""
 
     def __repr__(self) -> str:
         return f"<Batch {self.id}: {len(self.job_ids)} jobs>"
@@ -108,11 +112,13 @@ class Client:
         """As `submit`, for jobs that have the numbers (from 1) of the lines they were read from."""
         batch = batch_id(jobs, secrets.token_hex(8) if again else "")
         with self.reaching():
-            queue = JobQueue(self.connection, self.settings.retention_s)
-            queue.submit(batch, jobs, name=name)
+            queue = self._queue()
+            new_jobs = queue.submit(batch, jobs, name=name)
             if durable:
                 queue.wait_durable()
-        return self.batch(batch)
+        submitted = self.batch(batch)
+        submitted.new_jobs = new_jobs
+        return submitted
 
     def batch(self, id: str) -> Batch:
         """A batch that was submitted. Raises NotFound."""
@@ -123,6 +129,32 @@ class Client:
         """The counts of a batch now. Raises NotFound."""
         with self.reaching():
             return batches.status(self.connection, batch_id)
+
+    def cancel(self, id: str) -> Cancellation:
+        """Cancel a job, or all jobs of a batch; results that are there stay.
+
+        Jobs that wait have ended when this returns; jobs that run end within a second. Raises
+        NotFound.
+        """
+        with self.reaching():
+            return cancel(self.connection, self.settings, id)
+
+    def retry(self, batch: str) -> int:
+        """Queue those jobs of a batch anew that have no answer; returns how many. Raises NotFound.
+
+        Their old results are gone. Jobs that Redis no longer has are left as they are.
+        """
+        with self.reaching():
+            batches.require(self.connection, batch)
+            return self._queue().retry(batch)
+
+    def remove(self, batch: str) -> None:
+        """Remove a batch and its results.
+
+        Raises NotFound, and NotFinished while jobs of the batch are queued or run.
+        """
+        with self.reaching():
+            remove(self.connection, batch)
 
     def follow(
         self, job_id: str, after: str = stream.BEGINNING, idle: Idle = nothing
@@ -154,6 +186,9 @@ class Client:
         """Carry out one of the scripts of `stream`."""
         with self.reaching():
             yield from stream.read(self.connection, script, idle)
+
+    def _queue(self) -> JobQueue:
+        return JobQueue(self.connection, self.settings.retention_s)
 
     @contextmanager
     def reaching(self) -> Iterator[None]:

@@ -52,6 +52,14 @@ class NotFound(ThinkqError):
     """No such job or batch."""
 
 
+class NotFinished(ThinkqError):
+    """A batch with jobs that are queued or run; it cannot be removed."""
+
+
+class JobsLost(ThinkqError):
+    """Jobs that can have no result any more, because Redis no longer has them."""
+
+
 class ResultTimeout(ThinkqError, TimeoutError):
     """The job has not ended in the time that was given. It goes on."""
 

@@ -13,6 +13,12 @@ QUEUES: Final[dict[Priority, str]] = {
 }
 """RQ queue name of each priority, in the order in which workers look at them."""
 
+
+def priority_of(queue: str) -> Priority:
+    """The priority of a queue by its RQ name; normal for a queue that is not ours."""
+    return next((priority for priority, name in QUEUES.items() if name == queue), "normal")
+
+
 TASK: Final = "thinkq.generate"
 """The one task name that workers accept. It is looked up, never imported."""
 
@@ -27,6 +33,18 @@ WORKERS: Final = "thinkq:workers"
 
 ATTEMPTS: Final = "thinkq:attempts"
 """Hash of job id to the number of attempts that were admitted."""
+
+NEVER: Final = "thinkq:never"
+"""A key that does not exist, to ask by whether Redis takes writes."""
+
+
+DEFAULT_MODEL: Final = "(default)"
+"""In the name of a shelf: the model of jobs that name none, whichever a worker's is."""
+
+
+def shelf(queue: str, model: str | None) -> str:
+    """The RQ queue for jobs of `queue` (its name) that a worker with another model has met."""
+    return f"{queue}:{model or DEFAULT_MODEL}"
 
 
 def result(job_id: str) -> str:
@@ -56,7 +74,12 @@ def batch_events(batch_id: str) -> str:
 
 def job_id(batch_id: str, line: int) -> str:
     """The id of the job on a line (from 1) of a batch; it is also RQ's job id."""
-    return f"{batch_id}-{line}"
+    return f"{job_prefix(batch_id)}{line}"
+
+
+def job_prefix(batch_id: str) -> str:
+    """What the ids of a batch's jobs begin with."""
+    return f"{batch_id}-"
 
 
 def batch_of(job_id: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -21,15 +21,18 @@ from rq import Queue, Retry
 from rq.job import Job as RQJob
 from rq.queue import EnqueueData
 
-from thinkq.client import batches, keys
-from thinkq.client.errors import ThinkqError
+from thinkq.client import batches, keys, losses
 from thinkq.client.job import Job, encode_payload, job_hash
-from thinkq.client.result import Result
+from thinkq.client.removal import drop_ended, forget, remove
 from thinkq.client.serializer import MsgpackSerializer
+from thinkq.client.stored import stored_jobs
 
 CHUNK_JOBS: Final = 1000
 CHUNK_CHARACTERS: Final = 8_000_000
 """A transaction ends with the job that reaches either number."""
+
+RETRY_CHUNK: Final = 200
+"""Jobs of one transaction of a retry."""
 
 MANY_RETRIES: Final = 1_000_000
 """RQ must never give a job up: the worker's own count of attempts decides."""
@@ -74,8 +77,9 @@ class JobQueue:
     def submit(self, batch: str, jobs: Mapping[int, Job], *, name: str = "") -> int:
         """Queue those jobs (by line, from 1) that the batch lacks; returns how many they were.
 
-        A finished batch whose results have expired begins anew.
+        A finished batch whose results have expired begins anew. Lost jobs are queued again.
         """
+        losses.forget(self._connection, batch)
         if self._expired(batch, jobs):
             self.remove(batch)
         now = f"{time.time():.3f}"
@@ -96,37 +100,25 @@ class JobQueue:
         with contextlib.suppress(redis.ResponseError):
             self._connection.execute_command("WAITAOF", 1, 0, DURABLE_WAIT_MS)  # type: ignore[no-untyped-call]
 
-    def retry(self, batch: str, jobs: Mapping[int, Job]) -> int:
+    def retry(self, batch: str, jobs: Mapping[int, Job] | None = None) -> int:
         """Queue anew those of the jobs that failed, were cancelled or came back empty.
 
-        Returns how many they were. Their old results are gone.
+        Without `jobs`: all of the batch, as Redis still has them, lost ones among them. Returns how
+        many they were. Their old results are gone.
         """
-        ids = [keys.job_id(batch, line) for line in jobs]
-        again = 0
-        for result in batches.results(self._connection, ids):
-            if batches.unanswered(result):
-                item = _item(result.job_id, jobs[batches.line_of(result.job_id)])
-                again += self._retry_one(batch, item, result)
-        return again
+        # What a cancelled job has left in a queue would make it run twice.
+        drop_ended(self._connection, batch)
+        if jobs is None:
+            ids = batches.listed_ids(self._connection, batch)
+            lost = losses.lost_ids(self._connection, batch)
+        else:
+            ids, lost = [keys.job_id(batch, line) for line in jobs], []
+        again = sum(self._retry_chunk(batch, chunk, jobs) for chunk in _retry_chunks(ids))
+        return again + sum(self._requeue_chunk(batch, chunk) for chunk in _retry_chunks(lost))
 
     def remove(self, batch: str) -> None:
-        """Remove a finished batch and its results.
-
-        Raises NotFound, and ThinkqError while the batch has jobs that have not ended.
-        """
-        status = batches.status(self._connection, batch)
-        if not status.finished:
-            left = status.total - status.ended
-            raise ThinkqError(f"batch {batch} has {left} jobs that have not ended; cancel it first")
-        for chunk in batches.chunked(batches.listed_ids(self._connection, batch)):
-            with self._connection.pipeline() as pipe:
-                for job_id in chunk:
-                    self._forget(pipe, job_id)
-                pipe.execute()
-        with self._connection.pipeline() as pipe:
-            pipe.delete(keys.batch(batch), keys.batch_jobs(batch), keys.batch_events(batch))
-            pipe.zrem(keys.BATCHES, batch)
-            pipe.execute()
+        """Remove a batch; see `removal.remove`."""
+        remove(self._connection, batch)
 
     def _expired(self, batch: str, jobs: Mapping[int, Job]) -> bool:
         """Whether the batch is finished and results of these jobs are gone."""
@@ -163,23 +155,52 @@ class JobQueue:
             if self._connection.llen(listed) != length:
                 return False
             pipe.multi()
+            batches.keep(pipe, batch)
             self._enqueue(pipe, chunk)
             pipe.rpush(listed, *(item.job_id for item in chunk))
             pipe.hset(keys.batch(batch), "total", str(length + len(chunk)))
-            return _execute(pipe)
+            return batches.execute(pipe)
 
-    def _retry_one(self, batch: str, item: _Item, result: Result) -> bool:
-        """Take the result back and queue the job anew; False if another client did so first."""
+    def _retry_chunk(self, batch: str, ids: list[str], jobs: Mapping[int, Job] | None) -> int:
+        """Take back the results of these jobs that have no answer, and queue the jobs anew."""
+        while True:
+            with self._connection.pipeline() as pipe:
+                pipe.watch(*map(keys.result, ids))  # type: ignore[no-untyped-call]
+                found = batches.results(self._connection, ids)
+                unanswered = {r.job_id: r for r in found if batches.unanswered(r)}
+                items = self._items(list(unanswered), jobs)
+                if not items:
+                    return 0
+                taken_back: Counter[str] = Counter()
+                for item in items:
+                    taken_back.update(batches.counts(unanswered[item.job_id]))
+                pipe.multi()
+                forget(pipe, [item.job_id for item in items])
+                for field, number in taken_back.items():
+                    pipe.hincrby(keys.batch(batch), field, -number)
+                batches.keep(pipe, batch)
+                self._enqueue(pipe, items)
+                if batches.execute(pipe):
+                    return len(items)
+
+    def _requeue_chunk(self, batch: str, ids: list[str]) -> int:
+        """Queue anew those of these lost jobs that Redis still has; none if another client does."""
         with self._connection.pipeline() as pipe:
-            pipe.watch(keys.result(item.job_id))  # type: ignore[no-untyped-call]
-            if not self._connection.exists(keys.result(item.job_id)):
-                return False
+            pipe.watch(*map(RQJob.key_for, ids))  # type: ignore[no-untyped-call]
+            items = self._items(losses.without_result(self._connection, ids), None)
             pipe.multi()
-            self._forget(pipe, item.job_id)
-            for field, number in batches.counts(result).items():
-                pipe.hincrby(keys.batch(batch), field, -number)
-            self._enqueue(pipe, [item])
-            return _execute(pipe)
+            batches.keep(pipe, batch)
+            self._enqueue(pipe, items)
+            return len(items) if batches.execute(pipe) else 0
+
+    def _items(self, ids: list[str], jobs: Mapping[int, Job] | None) -> list[_Item]:
+        """The jobs as they are queued: as given, else as Redis still has them."""
+        if jobs is not None:
+            return [_item(job_id, jobs[batches.line_of(job_id)]) for job_id in ids]
+        return [
+            _Item(stored.job_id, stored.payload, keys.priority_of(stored.queue))
+            for stored in stored_jobs(self._connection, ids)
+        ]
 
     def _enqueue(self, pipe: Pipeline, items: list[_Item]) -> None:
         """Add RQ's commands for these jobs to an open transaction."""
@@ -201,17 +222,13 @@ class JobQueue:
             retry=Retry(max=MANY_RETRIES),
         )
 
-    def _forget(self, pipe: Pipeline, job_id: str) -> None:
-        """Add the commands that remove a job's traces, ours and RQ's."""
-        pipe.delete(keys.result(job_id), keys.stream(job_id), RQJob.key_for(job_id))
-        pipe.hdel(keys.ATTEMPTS, job_id)
-        for queue in self._queues.values():
-            pipe.zrem(queue.finished_job_registry.key, job_id)
-            pipe.zrem(queue.failed_job_registry.key, job_id)
-
 
 def _item(job_id: str, job: Job) -> _Item:
     return _Item(job_id, encode_payload(job), job.priority or "normal")
+
+
+def _retry_chunks(ids: list[str]) -> Iterator[list[str]]:
+    return batches.chunked(ids, RETRY_CHUNK)
 
 
 def _chunks(batch: str, jobs: Mapping[int, Job], listed: set[str]) -> Iterator[list[_Item]]:
@@ -228,12 +245,3 @@ def _chunks(batch: str, jobs: Mapping[int, Job], listed: set[str]) -> Iterator[l
             chunk, characters = [], 0
     if chunk:
         yield chunk
-
-
-def _execute(pipe: Pipeline) -> bool:
-    """Run the transaction; False if a watched key has changed."""
-    try:
-        pipe.execute()
-    except redis.WatchError:
-        return False
-    return True

@@ -105,6 +105,17 @@ class Result(msgspec.Struct, kw_only=True):
         return self.answer
 
 
+def cancelled_result(job_id: str, custom_id: str | None, metadata: dict[str, Any] | None) -> Result:
+    """The result of a job that was cancelled before a worker had begun it."""
+    return Result(
+        job_id=job_id,
+        custom_id=custom_id,
+        metadata=metadata,
+        status="cancelled",
+        finish_reason="cancelled",
+    )
+
+
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Result)
 

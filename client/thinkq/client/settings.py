@@ -34,9 +34,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A Redis of your own; null: the embedded server on a unix socket under `home`."""
     allow_open_redis: bool = False
     """Use a Redis on the network although it asks for no password."""
+    allow_eviction: bool = False
+    """Use a Redis that drops keys when it is full, queued jobs among them."""
 
     model: str = "demo"
     """The model of jobs that name none: `demo`, a hub name, or a path."""
+    other_models: bool = True
+    """Load other models that jobs name, in turns; false leaves such jobs to other workers."""
+    model_switch_s: float = 900.0
+    """A loaded model has so much time before jobs of another one, of the same priority, get theirs.
+    """
+    idle_unload_s: float | None = None
+    """The model is unloaded after so long without a job; null: never."""
     max_batch: int = 16
     """Jobs decoded at once."""
     memory_limit_gb: float | None = None

@@ -40,14 +40,23 @@ class Ask(msgspec.Struct, frozen=True):
     """The server waits a while for news; a reply without any is a quiet moment."""
 
 
-Script = Generator[Ask | T, Any, None]
+class Call(msgspec.Struct, frozen=True):
+    """What other code reads by itself, with a connection for threads. Its value is the reply."""
+
+    function: Callable[[redis.Redis], Any]
+
+
+Step = Ask | Call
+Script = Generator[Ask | Call | T, Any, None]
+Perform = Callable[[Step], Any]
+PerformAsync = Callable[[Step], Awaitable[Any]]
 
 
 def nothing() -> None:
     """The `idle` of those who have nothing to do meanwhile."""
 
 
-def drive(perform: Callable[[Ask], Any], script: Script[T], idle: Idle = nothing) -> Iterator[T]:
+def drive(perform: Perform, script: Script[T], idle: Idle = nothing) -> Iterator[T]:
     """What the script finds out. `idle` is called at each quiet moment, and ends it by raising."""
     reply = None
     with closing(script):
@@ -57,17 +66,15 @@ def drive(perform: Callable[[Ask], Any], script: Script[T], idle: Idle = nothing
             except StopIteration:
                 return
             reply = None
-            if isinstance(step, Ask):
+            if isinstance(step, Ask | Call):
                 reply = perform(step)
-                if step.waits and not reply:
+                if isinstance(step, Ask) and step.waits and not reply:
                     idle()
             else:
                 yield step
 
 
-async def drive_async(
-    perform: Callable[[Ask], Awaitable[Any]], script: Script[T]
-) -> AsyncGenerator[T, None]:
+async def drive_async(perform: PerformAsync, script: Script[T]) -> AsyncGenerator[T, None]:
     """As `drive`, on an event loop. Whoever has enough cancels the task, or leaves the loop."""
     reply = None
     with closing(script):
@@ -77,7 +84,7 @@ async def drive_async(
             except StopIteration:
                 return
             reply = None
-            if isinstance(step, Ask):
+            if isinstance(step, Ask | Call):
                 reply = await perform(step)
             else:
                 yield step
@@ -109,14 +116,14 @@ class Patience:
         return pause
 
 
-def patient(connection: redis.Redis, idle: Idle = nothing) -> Callable[[Ask], Any]:
+def patient(connection: redis.Redis, idle: Idle = nothing) -> Perform:
     """Asks a server that may be restarted meanwhile; `idle` is called before each new try."""
     patience = Patience()
 
-    def perform(ask: Ask) -> Any:
+    def perform(step: Step) -> Any:
         while True:
             try:
-                reply = _reply(connection, ask)
+                reply = _reply(connection, step)
             except AWAY as error:
                 idle()
                 time.sleep(patience.pause(error))
@@ -127,14 +134,14 @@ def patient(connection: redis.Redis, idle: Idle = nothing) -> Callable[[Ask], An
     return perform
 
 
-def patient_async(connection: redis.asyncio.Redis) -> Callable[[Ask], Awaitable[Any]]:
-    """As `patient`, on an event loop."""
+def patient_async(connection: redis.asyncio.Redis, threads: redis.Redis) -> PerformAsync:
+    """As `patient`, on an event loop; calls run in a thread."""
     patience = Patience()
 
-    async def perform(ask: Ask) -> Any:
+    async def perform(step: Step) -> Any:
         while True:
             try:
-                reply = await _reply_async(connection, ask)
+                reply = await _reply_async(connection, threads, step)
             except AWAY as error:
                 await asyncio.sleep(patience.pause(error))
             else:
@@ -144,19 +151,23 @@ def patient_async(connection: redis.asyncio.Redis) -> Callable[[Ask], Awaitable[
     return perform
 
 
-def _reply(connection: redis.Redis, ask: Ask) -> Any:
-    if len(ask.commands) == 1:
-        return connection.execute_command(*ask.commands[0])  # type: ignore[no-untyped-call]
+def _reply(connection: redis.Redis, step: Step) -> Any:
+    if isinstance(step, Call):
+        return step.function(connection)
+    if len(step.commands) == 1:
+        return connection.execute_command(*step.commands[0])  # type: ignore[no-untyped-call]
     with connection.pipeline() as pipe:
-        for command in ask.commands:
+        for command in step.commands:
             pipe.execute_command(*command)  # type: ignore[no-untyped-call]
         return pipe.execute()
 
 
-async def _reply_async(connection: redis.asyncio.Redis, ask: Ask) -> Any:
-    if len(ask.commands) == 1:
-        return await connection.execute_command(*ask.commands[0])  # type: ignore[no-untyped-call]
+async def _reply_async(connection: redis.asyncio.Redis, threads: redis.Redis, step: Step) -> Any:
+    if isinstance(step, Call):
+        return await asyncio.to_thread(step.function, threads)
+    if len(step.commands) == 1:
+        return await connection.execute_command(*step.commands[0])  # type: ignore[no-untyped-call]
     async with connection.pipeline() as pipe:
-        for command in ask.commands:
+        for command in step.commands:
             pipe.execute_command(*command)
         return await pipe.execute()

@@ -6,6 +6,7 @@ What is read, and what it means, stands here once as scripts (steps.py) for ever
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -16,8 +17,9 @@ from thinkq.client import batches, keys
 from thinkq.client.batches import text
 from thinkq.client.errors import NotFound
 from thinkq.client.events import Event, parse_event
+from thinkq.client.losses import refuse_lost
 from thinkq.client.result import Result, encode_result
-from thinkq.client.steps import Ask, Command, Idle, Script, drive, nothing, patient
+from thinkq.client.steps import Ask, Call, Command, Idle, Script, drive, nothing, patient
 
 BLOCK_MS: Final = 1000
 ENTRIES: Final = 500
@@ -89,7 +91,7 @@ def job_events(job_id: str, after: str = BEGINNING) -> Script[Event]:
             if newest == after and result:
                 return
             if newest is None and result:
-                yield from _retold(result)
+                yield from retold(result)
                 return
 
 
@@ -111,7 +113,10 @@ def stored_results(job_ids: Iterable[str]) -> Script[Result]:
 
 
 def ended_results(batch: str, job_ids: Iterable[str]) -> Script[Result]:
-    """The results of those jobs, each once: first all that are there, then each as its job ends."""
+    """The results of those jobs, each once: first all that are there, then each as its job ends.
+
+    Raises JobsLost when none that is missing can come any more.
+    """
     ids = list(job_ids)
     waiting = set(ids)
     # Taken before the results are read: what ends from now on is an event after it.
@@ -122,7 +127,10 @@ def ended_results(batch: str, job_ids: Iterable[str]) -> Script[Result]:
             yield result
     while waiting:
         events = yield from _batch_events(batch, newest)
-        newest = events[-1].id if events else newest
+        if not events:
+            yield Call(partial(refuse_lost, batch=batch, waiting=waiting))
+            continue
+        newest = events[-1].id
         ended = dict.fromkeys(event.job_id for event in events if event.job_id in waiting)
         for result in (yield from _stored(list(ended))):
             waiting.discard(result.job_id)
@@ -193,7 +201,7 @@ def _look(job_id: str) -> Generator[Ask, Any, tuple[str | None, Result | None]]:
             ("EXISTS", RQJob.key_for(job_id)),
         )
     )
-    if not entries and data is None and not queued:
+    if data is None and not queued:
         raise NotFound(f"there is no job {job_id[:60]!r}; it was never queued, or was removed")
     return _id(entries), batches.read_result(data) if data is not None else None
 
@@ -211,8 +219,8 @@ def _decoded(entry: Any) -> Entry:
     return text(entry_id), {text(name): text(value) for name, value in fields.items()}
 
 
-def _retold(result: Result) -> Iterator[Event]:
-    """The events of a job whose stream is gone. Whatever a reader has of it, this replaces."""
+def retold(result: Result) -> Iterator[Event]:
+    """A result as the events of a whole stream. Whatever a reader has of it, this replaces."""
     yield Event(type="restart", attempt=result.attempt)
     for part, is_reasoning in ((result.thinking, True), (result.answer, False)):
         if part:

@@ -19,10 +19,12 @@ from rq.exceptions import NoSuchJobError
 from rq.executions import Execution
 from rq.job import Job as RQJob
 from rq.job import JobStatus
+from rq.registry import CanceledJobRegistry, clean_registries
 from rq.results import Result as RQResult
 from rq.suspension import is_suspended
 from rq.utils import now as utc_now
 from rq.worker import BaseWorker, WorkerStatus
+from rq.worker_registration import clean_worker_registry
 
 from thinkq.client import keys
 from thinkq.client.result import Status
@@ -33,6 +35,12 @@ from thinkq.worker.lease import GuardedJob, Lease
 _log = logging.getLogger(__name__)
 
 NAME_PREFIX: Final = "thinkq"
+
+RQ_STATUS: Final[dict[Status, JobStatus]] = {
+    "done": JobStatus.FINISHED,
+    "failed": JobStatus.FAILED,
+    "cancelled": JobStatus.STOPPED,
+}
 
 
 class Books(BaseWorker):
@@ -54,6 +62,7 @@ class Books(BaseWorker):
         self.stop_requests: set[str] = set()
         """Ids of executions that RQ's commands want stopped."""
         self._lease_s = max(1, int(settings.lease_s))
+        self._popped: set[str] = set()
 
     # --- this worker ---
 
@@ -71,8 +80,10 @@ class Books(BaseWorker):
 
     def beat(self, leases: Iterable[Lease]) -> None:
         """Renew this worker's registration and its leases; a lease that is gone stays gone."""
-        if not self.connection.exists(self.key):
-            # At the start, and after this machine has slept for longer than the registration lasts.
+        if not self.connection.hexists(self.key, "birth"):
+            # At the start, and after this machine has slept for longer than the registration lasts;
+            # what is there then is a torso that was written to after its end.
+            self.connection.delete(self.key)
             self.register_birth()  # type: ignore[no-untyped-call]  # RQ's
         self.heartbeat()
         for lease in leases:
@@ -107,6 +118,30 @@ class Books(BaseWorker):
         # RQ ends its listening thread at a time-out, and logs every failure to connect as an error.
         time.sleep(1)
 
+    # --- what others have left ---
+
+    def clean_registries(self) -> None:
+        """Queue again what workers of any host have abandoned; call it once in a lease's time."""
+        popped: set[str] = set()
+        for queue in self.queues:
+            # RQ's own way to take this lock would keep others out for 15 minutes after a crash.
+            lock = queue.registry_cleaning_key
+            if self.connection.set(lock, self.name, nx=True, ex=self._lease_s):
+                clean_registries(queue)
+                clean_worker_registry(queue)
+                popped |= self._clean_intermediate(queue)
+                self.connection.delete(lock)
+        self._popped = popped
+
+    def _clean_intermediate(self, queue: Queue) -> set[str]:
+        # Not RQ's way: it takes the job out also when Redis has refused to queue it again.
+        leases = queue.started_job_registry.get_job_and_execution_ids(cleanup=False)
+        started = {job_id for job_id, _ in leases}
+        popped = set(queue.intermediate_queue.get_job_ids()) - started
+        for job_id in popped & self._popped:
+            self.put_back(queue, job_id)
+        return popped - self._popped
+
     # --- one job ---
 
     def pop(self, queue: Queue) -> str | None:
@@ -125,16 +160,21 @@ class Books(BaseWorker):
         """How many attempts of the job were admitted and not given back."""
         return int(self.connection.hget(keys.ATTEMPTS, job_id) or 0)
 
-    def start(self, queue: Queue, job_id: str) -> Lease | None:
-        """Open an execution of a popped job and count the attempt; None if the job was deleted.
+    def popped(self, queue: Queue, job_id: str) -> RQJob | None:
+        """A popped job; None if it was deleted, or cancelled while it waited: its id is dropped."""
+        job = self._fetch(job_id)
+        if job is None or job.get_status(refresh=False) == JobStatus.CANCELED:
+            queue.intermediate_queue.remove(job_id)
+            return None
+        return job
+
+    def start(self, queue: Queue, job: RQJob) -> Lease | None:
+        """Open an execution of a popped job and count the attempt; None if others have it again.
 
         One transaction instead of RQ's two: a crash leaves the job either in the intermediate
         queue, or started with its lease, its worker's name and its attempt.
         """
-        job = self._fetch(job_id)
-        if job is None:
-            queue.intermediate_queue.remove(job_id)
-            return None
+        job_id = job.id
         with self.connection.pipeline() as pipeline:
             execution = Execution.create(job, self._lease_s, pipeline, worker_name=self.name)
             job.prepare_for_execution(self.name, pipeline)
@@ -143,9 +183,20 @@ class Books(BaseWorker):
             pipeline.exists(keys.stream(job_id))
             pipeline.exists(keys.result(job_id))
             pipeline.hincrby(keys.ATTEMPTS, job_id, 1)
-            *_, streamed, answered, attempt = pipeline.execute()
+            *_, popped, streamed, answered, attempt = pipeline.execute()
         self.executions[execution.id] = execution
-        return Lease(job, queue, execution, attempt, bool(answered), bool(streamed))
+        lease = Lease(job, queue, execution, attempt, bool(answered), bool(streamed))
+        if not popped:
+            self._yield(lease)
+            return None
+        return lease
+
+    def _yield(self, lease: Lease) -> None:
+        # We took so long that the job was taken for stuck and is in the queue again.
+        with self.connection.pipeline() as pipeline:
+            self.cleanup_execution(lease.job, pipeline, lease.execution)
+            pipeline.hincrby(keys.ATTEMPTS, lease.job.id, -1)
+            pipeline.execute()
 
     def reopen(self, queue: Queue, job_id: str, execution_id: str) -> Lease | None:
         """The lease of an execution that another process began; None if the job was deleted."""
@@ -156,10 +207,19 @@ class Books(BaseWorker):
         return Lease(job, queue, execution, self.attempts(job_id))
 
     def close(self, lease: Lease, status: Status) -> None:
-        """Record in RQ that the job has ended. RQ keeps the job id in place of the answer."""
+        """Record in RQ that the job has ended, once. RQ keeps the job id in place of the answer."""
         job = lease.job
         job.ended_at = utc_now()
-        if status == "done":
+        with self.connection.pipeline() as pipeline:
+            # An attempt that found the answer there was counted too.
+            pipeline.hdel(keys.ATTEMPTS, job.id)
+            pipeline.xlen(RQResult.get_key(job.id))  # type: ignore[no-untyped-call]  # RQ's
+            _, told = pipeline.execute()
+        if told:
+            self._close_again(lease, status)
+        elif lease.answered and status == "cancelled":
+            self._close_cancelled(lease)
+        elif status == "done":
             job._result = job.id  # RQ offers no other way to say what a job returned.
             self.handle_job_success(
                 job, lease.queue, lease.queue.started_job_registry, lease.execution
@@ -167,13 +227,29 @@ class Books(BaseWorker):
         else:
             self._close_failed(lease, status)
 
+    def _close_again(self, lease: Lease, status: Status) -> None:
+        with self.connection.pipeline() as pipeline:
+            lease.job.set_status(RQ_STATUS[status], pipeline)
+            self.cleanup_execution(lease.job, pipeline, lease.execution)
+            pipeline.execute()
+
+    def _close_cancelled(self, lease: Lease) -> None:
+        """Undo the start of a job that was cancelled in the queue at that moment."""
+        job = lease.job
+        with self.connection.pipeline() as pipeline:
+            job.set_status(JobStatus.CANCELED, pipeline)
+            job.cleanup(job.failure_ttl, pipeline)
+            self.cleanup_execution(job, pipeline, lease.execution)
+            pipeline.zadd(
+                CanceledJobRegistry.key_template.format(job.origin), {job.id: time.time()}
+            )
+            pipeline.execute()
+
     def _close_failed(self, lease: Lease, status: Status) -> None:
         # Not RQ's handle_job_failure: it would run the job again, and swallows errors of Redis.
         job, ttl = lease.job, lease.job.failure_ttl
         with self.connection.pipeline() as pipeline:
-            job.set_status(
-                JobStatus.STOPPED if status == "cancelled" else JobStatus.FAILED, pipeline
-            )
+            job.set_status(RQ_STATUS[status], pipeline)
             self.cleanup_execution(job, pipeline, lease.execution)
             job.failed_job_registry.add(job, ttl, status, pipeline)
             RQResult.create_failure(

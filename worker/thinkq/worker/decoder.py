@@ -1,6 +1,7 @@
 """The decode thread: it owns the engine, and with it MLX, and never touches Redis.
 
-MLX's streams belong to the thread that made them, so the model is loaded, fed and run here alone.
+MLX's streams belong to the thread that made them, so models are loaded, fed and run here alone, one
+at a time.
 """
 
 from __future__ import annotations
@@ -10,78 +11,53 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable
 
 from thinkq.client.errors import JobFailed, ThinkqError
-from thinkq.client.job import Job
 from thinkq.client.result import Result
 from thinkq.worker.outcome import failed_result
+from thinkq.worker.task import Engine, Load, Task
 
 _log = logging.getLogger(__name__)
 
 
-class Row(Protocol):
-    """A job in the engine. Once it has ended its result is complete, but for the worker's name."""
-
-    @property
-    def result(self) -> Result | None: ...
-
-
-class Engine(Protocol):
-    """What the decode thread needs of an engine."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def free(self) -> int: ...
-
-    def add(
-        self,
-        job: Job,
-        *,
-        job_id: str,
-        attempt: int = 1,
-        queued_s: float = 0.0,
-        sink: Callable[[str, bool], None] | None = None,
-    ) -> Row: ...
-
-    def turn(self) -> Sequence[Row]: ...
-
-    def cancel(self, row: Any) -> None: ...  # One of its own rows.
-
-
-@dataclass(eq=False, kw_only=True)
-class Task:
-    """One job for the decode thread."""
-
-    job: Job
-    job_id: str
-    attempt: int
-    queued_s: float
-    sink: Callable[[str, bool], None]
-    cancelled: bool = False
-    """Set from any thread: the task ends at the next turn with what it has."""
-    row: Row | None = None
-    result: Result | None = None
-
-
 class Decoder(threading.Thread):
-    """Runs tasks through an engine, as many at once as it has room for."""
+    """Runs tasks through the engine of one model, as many at once as it has room for."""
 
-    def __init__(self, load: Callable[[], Engine], wake: Callable[[], None]) -> None:
-        """`load` is called in this thread; `wake` whenever something has happened."""
+    def __init__(
+        self,
+        load: Load,
+        wake: Callable[[], None],
+        *,
+        model: str = "demo",
+        idle_unload_s: float | None = None,
+    ) -> None:
+        """`load` is called in this thread; `wake` whenever something has happened.
+
+        `model` is the one to begin with, and to fall back to. It is unloaded after `idle_unload_s`
+        seconds without a task, and loaded again for the next one; None: never.
+        """
         super().__init__(name="decode", daemon=True)
+        self.wanted = model
+        """The name of the model that is loaded, or will be."""
         self.model: str | None = None
-        """The loaded model's name; None while it loads."""
+        """The loaded model's own name; None while it loads."""
+        self.asleep = False
+        """The model is unloaded until there is a task."""
+        self.note = ""
+        """What the loading does just now, such as a download's progress."""
+        self.memory = 0
+        """Bytes that model and caches take on the device."""
+        self.unloadable: dict[str, str] = {}
+        """Models that could not be loaded, and why."""
         self.failure: str | None = None
         """Why this thread has ended, if it has not been stopped."""
         self.busy_since: float | None = None
         """When the present turn began (time.monotonic), or None between jobs and while loading."""
         self.tokens = 0
         """Tokens decoded so far."""
+        self._default = model
+        self._idle_unload_s = idle_unload_s
         self._load = load
         self._wake = wake
         self._changed = threading.Condition()
@@ -96,6 +72,12 @@ class Decoder(threading.Thread):
         """How many more tasks can start now."""
         with self._changed:
             return self._free - len(self._waiting)
+
+    def use(self, model: str) -> None:
+        """Load another model in place of the present one. No task may be here."""
+        with self._changed:
+            self.model, self.wanted, self._free = None, model, 0
+            self._changed.notify()
 
     def submit(self, task: Task) -> None:
         """Start the task; there must be room."""
@@ -119,24 +101,18 @@ class Decoder(threading.Thread):
         """The thread's life."""
         try:
             while not self._stopping:
-                self._decode(self._loaded())
-        except ThinkqError as error:
-            self.failure = str(error)
+                self._rest()
+                self._decode(self.wanted)
         except Exception as error:
-            _log_error(error)
-            self.failure = f"the model cannot be loaded: {type(error).__name__}: {error}"[:1024]
+            self.failure = _load_failure(error)
         self._wake()
 
-    def _loaded(self) -> Engine:
-        engine = self._load()
-        self.model = engine.name
-        _log.info("model %s is loaded", engine.name)
-        self._set_free(engine.free)
-        return engine
-
-    def _decode(self, engine: Engine) -> None:
-        """Turn after turn until the thread is stopped, or the engine fails and must be replaced."""
-        while self._wait_for_work():
+    def _decode(self, model: str) -> None:
+        """Turn after turn, until another model is wanted or the engine must be replaced."""
+        engine = self._loaded(model)
+        if engine is None:
+            return
+        while self._wait_for_work(model):
             self.busy_since = time.monotonic()
             while task := self._next():
                 self._add(engine, task)
@@ -144,14 +120,61 @@ class Decoder(threading.Thread):
                 self._turn(engine)
             except Exception as error:
                 self._give_up(error)
-                return
+                break
+        engine.close()
 
-    def _wait_for_work(self) -> bool:
+    def _loaded(self, model: str) -> Engine | None:
+        """The model's engine; None if it cannot be loaded, and the default one is wanted again.
+
+        Raises what the loading raises if it is the default one.
+        """
+        if self._stopping:
+            return None
+        try:
+            engine = self._load(model, self._take_note)
+        except Exception as error:
+            if model == self._default:
+                raise
+            self._cannot_load(model, _load_failure(error))
+            return None
+        _log.info("model %s is loaded", engine.name)
+        self.model, self.note = engine.name, ""
+        self._measure(engine)
+        self._wake()
+        return engine
+
+    def _cannot_load(self, model: str, reason: str) -> None:
+        _log.error("%s", reason)
+        self.unloadable[model] = reason
+        with self._changed:
+            self.wanted, self.note = self._default, ""
+            tasks, self._waiting = self._waiting, deque()
+        for task in tasks:
+            self._fail(task, JobFailed("unknown_model", reason))
+
+    def _take_note(self, text: str) -> None:
+        self.note = text
+
+    def _wait_for_work(self, model: str) -> bool:
+        """Whether there is some for this model's engine; if not, the engine is to be let go."""
         with self._changed:
             if not self._rows and not self._waiting:
                 self.busy_since = None
-            self._changed.wait_for(lambda: self._rows or self._waiting or self._stopping)
-            return not self._stopping
+            if not self._changed.wait_for(lambda: self._called(model), self._idle_unload_s):
+                _log.info("model %s is unloaded until there is a job", model)
+                self.asleep, self._free, self.memory = True, 1, 0
+            return not self._stopping and self.wanted == model and not self.asleep
+
+    def _rest(self) -> None:
+        """Without an engine there is room for one task, which ends the rest."""
+        with self._changed:
+            if self.asleep:
+                model = self.wanted
+                self._changed.wait_for(lambda: self._called(model))
+                self.asleep, self.model = False, None
+
+    def _called(self, model: str) -> bool:
+        return bool(self._rows or self._waiting or self._stopping or self.wanted != model)
 
     def _next(self) -> Task | None:
         with self._changed:
@@ -174,7 +197,7 @@ class Decoder(threading.Thread):
             self._fail(task, error)
         except Exception as error:
             self._fail(task, _internal(error))
-        self._set_free(engine.free)
+        self._measure(engine)
         self.busy_since = time.monotonic()
 
     def _turn(self, engine: Engine) -> None:
@@ -185,7 +208,7 @@ class Decoder(threading.Thread):
                 engine.cancel(task.row)
         self.tokens += len(self._rows)
         ended = {id(row): row for row in engine.turn()}
-        self._set_free(engine.free)
+        self._measure(engine)
         for task in [task for task in self._rows if id(task.row) in ended]:
             result = ended[id(task.row)].result
             assert result is not None, "the engine returned a row that has not ended"
@@ -193,11 +216,16 @@ class Decoder(threading.Thread):
             self._end(task, result)
 
     def _give_up(self, error: Exception) -> None:
-        """An engine that failed in mid-turn is in no known state: its rows fail, it is replaced."""
-        self.busy_since = None
-        self._set_free(0)
+        """An engine that failed in mid-turn is in no known state: it is replaced.
+
+        One of its rows is to blame, and nobody knows which.
+        """
+        self.busy_since, self.model = None, None
+        with self._changed:
+            self._free = 0
         failure = _internal(error)
         for task in self._rows:
+            task.broken = True
             self._fail(task, failure)
         self._rows = []
 
@@ -210,9 +238,16 @@ class Decoder(threading.Thread):
         self._ended.append(task)
         self._wake()
 
-    def _set_free(self, free: int) -> None:
+    def _measure(self, engine: Engine) -> None:
         with self._changed:
-            self._free = free
+            self._free, self.memory = engine.free, engine.memory
+
+
+def _load_failure(error: Exception) -> str:
+    if isinstance(error, ThinkqError):
+        return str(error)
+    _log_error(error)
+    return f"the model cannot be loaded: {type(error).__name__}: {error}"[:1024]
 
 
 def _internal(error: Exception) -> JobFailed:

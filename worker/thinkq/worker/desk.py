@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
 
 import redis
-from rq import Queue
 
 from thinkq.client import keys
+from thinkq.client.commit import Commit, Committer
 from thinkq.client.errors import InvalidJob, JobFailed
 from thinkq.client.job import Job
 from thinkq.client.result import Result, decode_result
 from thinkq.client.settings import Settings
+from thinkq.worker.admission import MAX_ATTEMPTS, Admission
 from thinkq.worker.books import Books
-from thinkq.worker.commit import Commit, Committer
 from thinkq.worker.decoder import Decoder
 from thinkq.worker.lease import Lease
 from thinkq.worker.outcome import failed_result
@@ -32,9 +31,6 @@ from thinkq.worker.spool import Spool
 from thinkq.worker.ticket import Ticket
 
 _log = logging.getLogger(__name__)
-
-MAX_ATTEMPTS: Final = 3
-"""A job's last attempt; it runs alone, so that what it does to the process hits no other job."""
 
 
 class Desk:
@@ -53,8 +49,6 @@ class Desk:
     ) -> None:
         self.books = Books(connection, settings, host)
         _log.info("worker %s", self.books.name)
-        self.suspended = False
-        """Whether RQ was told that workers take no jobs."""
         self._connection = connection
         self._settings = settings
         self._decoder = decoder
@@ -62,12 +56,17 @@ class Desk:
         self._spool = Spool(settings.home_path / "spool")
         self._committer = Committer(connection, settings)
         self._tickets: dict[str, Ticket] = {}
-        self._draining = False
+        self._admission = Admission(self.books, settings, decoder, self._tickets.values())
 
     @property
     def rows(self) -> int:
         """How many jobs run, or wait for room in the engine."""
         return sum(ticket.result is None for ticket in self._tickets.values())
+
+    @property
+    def suspended(self) -> bool:
+        """Whether RQ was told that workers take no jobs."""
+        return self._admission.suspended
 
     @property
     def empty(self) -> bool:
@@ -83,50 +82,29 @@ class Desk:
             _log.info("gave %d unfinished jobs back to their queues", given_back)
         for ticket in self._tickets.values():
             # A job whose result is there has a whole stream; nothing may follow `done`.
-            if not self._connection.exists(keys.result(ticket.lease.job.id)):
+            if not (ticket.lost or self._connection.exists(keys.result(ticket.lease.job.id))):
                 ticket.deltas.rewind()
 
     def beat(self) -> None:
-        """Renew the leases."""
+        """Renew the leases that are still this worker's."""
+        self.check_leases()
         self.books.beat([ticket.lease for ticket in self._tickets.values() if not ticket.lost])
 
     def maintain(self) -> None:
         """Let RQ sweep what was abandoned, and give every job that it failed a result."""
         self.beat()  # First: a machine that has slept must not sweep its own jobs.
-        self.books.clean_registries()  # type: ignore[no-untyped-call]  # RQ's
+        self.books.clean_registries()
         reconcile(self.books, self._committer)
 
     # --- in ---
 
     def admit(self) -> None:
-        """Start as many queued jobs as there is room for."""
-        while popped := self._pop():
-            queue, job_id = popped
-            if self._tickets and self.books.attempts(job_id) == MAX_ATTEMPTS - 1:
-                self.books.put_back(queue, job_id)
-                self._draining = True
-            elif lease := self.books.start(queue, job_id):
+        """Start as many queued jobs as there is room for; change the model if it has no more."""
+        while found := self._admission.next():
+            if lease := self.books.start(*found):
                 self._begin(lease)
-
-    def _pop(self) -> tuple[Queue, str] | None:
-        """The next job that may start now, by priority. One of several rows is kept for high."""
-        self._draining = self._draining and bool(self._tickets)
-        if self.suspended or self._draining or self._last_attempt or self._decoder.room < 1:
-            return None
-        queues = self.books.queues
-        running = [t.lease.queue for t in self._tickets.values() if t.result is None]
-        unhurried = sum(queue.name != keys.QUEUES["high"] for queue in running)
-        if unhurried >= max(1, self._settings.max_batch - 1):
-            queues = queues[:1]
-        for queue in queues:
-            if job_id := self.books.pop(queue):
-                return queue, job_id
-        return None
-
-    @property
-    def _last_attempt(self) -> bool:
-        """Whether a job is here that must be alone until its books are closed."""
-        return any(ticket.lease.attempt >= MAX_ATTEMPTS for ticket in self._tickets.values())
+        if not self._tickets:
+            self._admission.change_model()
 
     def _begin(self, lease: Lease) -> None:
         if lease.answered:
@@ -153,19 +131,14 @@ class Desk:
     def _close_answered(self, lease: Lease) -> None:
         answer = self._connection.get(keys.result(lease.job.id))
         self.books.close(lease, decode_result(answer).status if answer else "failed")
-        self._connection.hdel(keys.ATTEMPTS, lease.job.id)
 
     def _check(self, lease: Lease, job: Job) -> None:
         if lease.attempt > MAX_ATTEMPTS:
             raise JobFailed(
                 "worker_crashed", f"the worker died at each of {MAX_ATTEMPTS} attempts; see its log"
             )
-        if job.model not in (None, self._decoder.model, self._settings.model):
-            raise JobFailed(
-                "unknown_model",
-                f"the job names the model {str(job.model)[:200]!r}, but this worker runs "
-                f"{self._decoder.model!r}; start a worker with that model",
-            )
+        if reason := self._decoder.unloadable.get(job.model or ""):
+            raise JobFailed("unknown_model", reason)
 
     # --- while they run ---
 
@@ -176,13 +149,13 @@ class Desk:
             running[lease].cancel()
 
     def check_leases(self) -> None:
-        """Let go of jobs that are no longer this worker's, and see whether RQ is suspended."""
+        """Let go of jobs that are no longer this worker's, and see what has changed in Redis."""
         held = {ticket.lease: ticket for ticket in self._tickets.values() if not ticket.lost}
         for lease in self.books.lost(list(held)):
             _log.warning("job %s is no longer this worker's; its result is dropped", lease.job.id)
             held[lease].lost = True
             held[lease].cancel()
-        self.suspended = self.books.suspended
+        self._admission.look()
 
     # --- out ---
 
@@ -191,7 +164,10 @@ class Desk:
         ended = {id(task): task.result for task in self._decoder.ended()}
         for ticket in self._tickets.values():
             if result := ended.get(id(ticket.task)):
-                ticket.end(result, self.books.name)
+                if ticket.broken and ticket.lease.attempt < MAX_ATTEMPTS:
+                    ticket.again = True
+                else:
+                    ticket.end(result, self.books.name)
 
     def store(self) -> None:
         """Bring finished results to the local disk. Needs no Redis."""
@@ -201,6 +177,7 @@ class Desk:
     def hand_out(self, now: float) -> None:
         """Bring new text and finished results to Redis, and close RQ's books on their jobs."""
         publish(self._connection, [t.deltas for t in self._tickets.values() if not t.lost], now)
+        self._give_back([t for t in self._tickets.values() if t.again], refund=False)
         for ticket, result in self._finished():
             self._store(ticket, result)
             self._settle(ticket.lease, result, lost=ticket.lost)
@@ -209,9 +186,15 @@ class Desk:
 
     def give_back(self) -> None:
         """Put unfinished jobs back at the front of their queues, in their order; uncharged."""
-        for ticket in reversed(self._tickets.values()):
-            if ticket.result is None and not ticket.lost:
-                self.books.give_back(ticket.lease, refund=True)
+        self._give_back([t for t in self._tickets.values() if t.result is None], refund=True)
+
+    def _give_back(self, tickets: list[Ticket], *, refund: bool) -> None:
+        for ticket in reversed(tickets):
+            if ticket.lost:
+                self.books.abandon(ticket.lease)
+            else:
+                self.books.give_back(ticket.lease, refund=refund)
+            del self._tickets[ticket.lease.execution.id]
 
     def _finished(self) -> list[tuple[Ticket, Result]]:
         return [(t, t.result) for t in self._tickets.values() if t.result is not None]
@@ -219,11 +202,13 @@ class Desk:
     def _store(self, ticket: Ticket, result: Result) -> None:
         if ticket.spooled or ticket.lost:
             return
+        known = self._spool.failing
         try:
             self._spool.put(ticket.spooled_as(result))
         except OSError as error:
             # Redis may well take it now; until then the result is only in memory.
-            _log.error("the spool takes no result (%s); make room on that disk", error.strerror)
+            if not known:
+                _log.error("the spool takes no result (%s); look after that disk", error.strerror)
             return
         ticket.spooled = True
 

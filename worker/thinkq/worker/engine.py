@@ -9,6 +9,7 @@ others until it ends. One thread owns an engine: it loads the model, and makes e
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections import deque
@@ -30,6 +31,7 @@ from thinkq.worker.row import Row
 from thinkq.worker.sampling import Penalties, Sampler, sampling_of
 from thinkq.worker.splitter import Splitter
 from thinkq.worker.tagger import Sink
+from thinkq.worker.task import Note, no_note
 from thinkq.worker.tokens import TokenBytes
 
 _log = logging.getLogger(__name__)
@@ -79,10 +81,14 @@ class Engine:
         settings: Settings | None = None,
         pipelined: bool = True,
         eos_closes: bool = True,
+        note: Note = no_note,
     ) -> Engine:
-        """Load `demo`, a path, or a model of the hub. Raises JobFailed (unknown_model)."""
+        """Load `demo`, a path, or a model of the hub, which is downloaded where it is not yet here.
+
+        `note` is told of a download's progress. Raises JobFailed (unknown_model).
+        """
         engine = cls.__new__(cls)
-        loaded = lm.load(name)
+        loaded = lm.load(name, note)
         engine._setup(loaded, max_batch, settings, pipelined=pipelined, eos_closes=eos_closes)
         return engine
 
@@ -135,9 +141,20 @@ class Engine:
         return self.max_batch - len(self.rows) - len(self._prefill)
 
     @property
+    def memory(self) -> int:
+        """Bytes that MLX holds on the device: model, caches, and what a turn needs."""
+        return mx.get_active_memory()
+
+    @property
     def busy(self) -> bool:
         """Whether any job is in flight."""
         return len(self._prefill) > 0 or self._batch is not None
+
+    def close(self) -> None:
+        """Give the model's memory back; nothing can be called any more."""
+        self.__dict__.clear()
+        gc.collect()
+        mx.clear_cache()
 
     def run(self, jobs: Sequence[Job]) -> list[Result]:
         """Decode all jobs and return their results in the order given.

@@ -21,7 +21,8 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load as mlx_load
 
 from thinkq.client.errors import JobFailed
-from thinkq.worker import demo
+from thinkq.worker import demo, hub
+from thinkq.worker.task import Note, no_note
 
 Cache = list[Any]
 """One cache object a layer."""
@@ -77,11 +78,11 @@ class LoadedModel:
         return frozenset(self.tokenizer.eos_token_ids)
 
 
-def load(name: str) -> LoadedModel:
+def load(name: str, note: Note = no_note) -> LoadedModel:
     """Load `demo`, a path, or a model of the hub. Raises JobFailed (unknown_model)."""
-    path = str(demo.path()) if name == "demo" else name
     try:
-        loaded = mlx_load(path, return_config=True)
+        path = demo.path() if name == "demo" else hub.fetch(name, note)
+        loaded = mlx_load(str(path), return_config=True)
         model, tokenizer, config = loaded  # type: ignore[misc]  # three, as return_config asks
     except Exception as error:  # mlx-lm and the hub raise whatever their own libraries do
         reason = str(error).partition("\n")[0][:300]
@@ -90,7 +91,7 @@ def load(name: str) -> LoadedModel:
             f"the model {name!r} cannot be loaded ({reason}); "
             "give a hub name or a path that mlx-lm can load",
         ) from error
-    return LoadedModel(model, tokenizer, name, config, _generation_config(Path(path)))
+    return LoadedModel(model, tokenizer, name, config, _generation_config(path))
 
 
 def in_hand(model: Any, tokenizer: Any) -> LoadedModel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +12,7 @@ from thinkq.client.settings import Settings, load_settings
 from thinkq.worker.process import Process
 
 if TYPE_CHECKING:
-    from thinkq.worker.decoder import Engine
+    from thinkq.worker.task import Engine, Load, Note
 
 EPILOG = """\b
 Examples:
@@ -44,11 +43,11 @@ def worker(until_eof: bool, burst: bool, **options: Any) -> None:
     raise SystemExit(code)
 
 
-def _loader(settings: Settings) -> Callable[[], Engine]:
-    def load() -> Engine:
+def _loader(settings: Settings) -> Load:
+    def load(model: str, note: Note) -> Engine:
         # Here, because importing MLX takes a second that `--help` should not.
         from thinkq.worker.engine import Engine as MlxEngine
 
-        return MlxEngine.load(settings.model, max_batch=settings.max_batch, settings=settings)
+        return MlxEngine.load(model, max_batch=settings.max_batch, settings=settings, note=note)
 
     return load

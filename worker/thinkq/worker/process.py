@@ -6,6 +6,7 @@ nothing here waits; a Redis that fails is left alone for a while and asked again
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import logging
 import os
@@ -14,7 +15,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any, Final, Literal
 
 import msgspec
@@ -25,12 +25,14 @@ from redis.retry import Retry
 from thinkq.client import locks
 from thinkq.client.connection import connect
 from thinkq.client.errors import ThinkqError
+from thinkq.client.server import refuse_eviction
 from thinkq.client.settings import Settings
 from thinkq.client.workers import WorkerStatus
-from thinkq.worker.decoder import Decoder, Engine
+from thinkq.worker.decoder import Decoder
 from thinkq.worker.desk import Desk
 from thinkq.worker.recovery import host_id
-from thinkq.worker.timing import Backoff, Every
+from thinkq.worker.task import Load
+from thinkq.worker.timing import Backoff, Every, Naps, Patience
 
 _log = logging.getLogger(__name__)
 
@@ -49,12 +51,12 @@ class Process:
     def __init__(
         self,
         settings: Settings,
-        load: Callable[[], Engine],
+        load: Load,
         *,
         burst: bool = False,
         until_eof: bool = False,
     ) -> None:
-        """`load` makes the engine, in the decode thread.
+        """`load` makes the engine of a model, in the decode thread.
 
         With `burst` the worker ends when nothing is left to do, with `until_eof` when stdin ends.
         """
@@ -62,7 +64,12 @@ class Process:
         self._burst = burst
         self._until_eof = until_eof
         self._wake = threading.Event()
-        self._decoder = Decoder(load, self._wake.set)
+        self._decoder = Decoder(
+            load,
+            self._wake.set,
+            model=settings.model,
+            idle_unload_s=settings.idle_unload_s,
+        )
         self._connection = connect(settings)
         # A second try inside redis-py could pop two jobs and tell us of one.
         self._connection.set_retry(Retry(NoBackoff(), 0))
@@ -74,7 +81,9 @@ class Process:
         self._heartbeat = Every(settings.heartbeat_s)
         self._four_a_second = Every(0.25)
         self._second = Every(1)
-        self._minute = Every(60)
+        self._lease = Every(settings.lease_s)
+        self._naps = Naps(settings.heartbeat_s)
+        self._turn = Patience()
         self._measured = (time.monotonic(), 0)
 
     def run(self) -> int:
@@ -111,7 +120,12 @@ class Process:
         return self._stopping or self._decoder.failure is not None
 
     def open(self) -> None:
-        """Take the host lock and begin to load the model. Raises ThinkqError if a worker runs."""
+        """Take the host lock and begin to load the model.
+
+        Raises ThinkqError if a worker runs, or if Redis may drop queued jobs.
+        """
+        with contextlib.suppress(redis.RedisError):  # It may come later.
+            refuse_eviction(self._connection, self._settings)
         path = self._settings.worker_lock
         self._lock = locks.take(path)
         if self._lock is None:
@@ -126,6 +140,7 @@ class Process:
         if self._desk:
             try:
                 self._desk.collect()
+                self._desk.store()
                 self._desk.hand_out(time.monotonic())
                 self._desk.give_back()
                 self._desk.books.leave()
@@ -140,6 +155,8 @@ class Process:
     def tick(self, now: float) -> None:
         """One round of everything; `now` is time.monotonic(). Never waits for the decode thread."""
         self._end_if_hung(now)
+        if self._naps.over(now, time.time()):
+            self._heartbeat.hurry()
         if self._desk:
             self._desk.collect()
         if self._backoff.due(now):
@@ -168,7 +185,7 @@ class Process:
         if self._second.due(now):
             desk.check_leases()
             desk.books.show(busy=not desk.empty, line=self._status(desk, now))
-        if self._minute.due(now):
+        if self._lease.due(now):
             desk.maintain()
 
     def _new_desk(self) -> Desk:
@@ -196,10 +213,13 @@ class Process:
         began, counted = self._measured
         self._measured = (now, self._decoder.tokens)
         line = WorkerStatus(
+            name=desk.books.name,
             state=self._state(desk),
-            model=self._decoder.model,
+            model=self._decoder.model or self._decoder.wanted,
             rows=desk.rows,
             max_batch=self._settings.max_batch,
+            note=self._decoder.note,
+            memory_bytes=self._decoder.memory,
             tokens_per_s=round((self._decoder.tokens - counted) / max(now - began, 1e-3), 1),
             pid=os.getpid(),
             host=desk.books.host,
@@ -219,9 +239,9 @@ class Process:
         return min(IDLE_TICK_S, self._settings.coalesce_ms / 1000) if busy else IDLE_TICK_S
 
     def _end_if_hung(self, now: float) -> None:
-        since = self._decoder.busy_since
-        if since is not None and now - since > self._settings.hang_s:
-            _log.critical("the model has made no progress for %.0f s; the worker ends", now - since)
+        waited = self._turn.lasted(now, self._decoder.busy_since)
+        if waited > self._settings.hang_s:
+            _log.critical("the model has made no progress for %.0f s; the worker ends", waited)
             faulthandler.dump_traceback(file=sys.__stderr__ or 2)
             os._exit(1)
 

@@ -94,9 +94,17 @@ def publish(connection: redis.Redis, streams: Iterable[Deltas], now: float) -> N
         return
     with connection.pipeline() as pipeline:
         for deltas in due:
-            # A job that runs once more may have an old stream that was about to expire.
-            pipeline.persist(deltas.stream)
-            for event in deltas.take(now):
-                entry: dict[Any, Any] = {**event.fields()}  # redis-py's types are invariant.
-                pipeline.xadd(deltas.stream, entry)
+            add_entries(pipeline, deltas.stream, deltas.take(now))
         pipeline.execute()
+
+
+def add_entries(pipeline: redis.client.Pipeline, stream: str, events: Iterable[Event]) -> None:
+    """Add the commands that append these events to a stream."""
+    for event in events:
+        opening = event.type in ("start", "restart")
+        if opening:
+            # A job that runs once more may have an old stream that was about to expire.
+            pipeline.persist(stream)
+        entry: dict[Any, Any] = {**event.fields()}  # redis-py's types are invariant.
+        # Text goes on with a stream and never begins one: it was removed, or is somebody else's.
+        pipeline.xadd(stream, entry, nomkstream=not opening)

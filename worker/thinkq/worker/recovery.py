@@ -8,28 +8,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterator
-from typing import Final
 from uuid import uuid4
 
 from rq import Queue
+from rq.registry import BaseRegistry
 from rq.worker_registration import WORKERS_BY_QUEUE_KEY
 
 from thinkq.client import keys
+from thinkq.client.commit import NO_LEASE, Commit, Committer
 from thinkq.client.errors import InvalidJob, JobFailed
 from thinkq.client.job import Job
-from thinkq.client.result import decode_result
+from thinkq.client.losses import without_result
+from thinkq.client.result import Result, cancelled_result, decode_result
 from thinkq.client.settings import Settings
+from thinkq.client.stream import retold
 from thinkq.worker.books import NAME_PREFIX, Books
-from thinkq.worker.commit import NO_LEASE, Commit, Committer
 from thinkq.worker.lease import Lease
 from thinkq.worker.outcome import failed_result
 from thinkq.worker.payload import read_job
+from thinkq.worker.publish import add_entries
 from thinkq.worker.spool import Spool
 
 _log = logging.getLogger(__name__)
-
-CHUNK: Final = 1000
-"""Ids asked about in one round trip."""
 
 
 def host_id(settings: Settings) -> str:
@@ -61,29 +61,44 @@ def replay(books: Books, committer: Committer, spool: Spool, own: Container[str]
         if entry.execution_id in own:
             continue
         lease = books.reopen(queues[entry.queue], entry.job_id, entry.execution_id)
-        if lease and committer.commit(entry.queue, lease.member, entry.result) is Commit.LOST:
-            books.abandon(lease)
-        elif lease:
-            books.close(lease, entry.result.status)
+        if lease:
+            _bring(books, committer, lease, entry.result)
         spool.remove(entry.execution_id)
 
 
-def reconcile(books: Books, committer: Committer) -> None:
-    """Give every job that RQ holds for failed a result, if it has none.
+def _bring(books: Books, committer: Committer, lease: Lease, result: Result) -> None:
+    key = keys.result(lease.job.id)
+    if not books.lost([lease]) and not books.connection.exists(key):
+        # The end of the text may have been only in the memory of the process that died.
+        with books.connection.pipeline() as pipeline:
+            told = [event for event in retold(result) if event.type != "done"]
+            add_entries(pipeline, keys.stream(lease.job.id), told)
+            pipeline.execute()
+    if committer.commit(lease.queue.name, lease.member, result) is Commit.LOST:
+        books.abandon(lease)
+    else:
+        books.close(lease, result.status)
 
-    RQ fails a job by itself when it may not run again, as when somebody else has queued it.
+
+def reconcile(books: Books, committer: Committer) -> None:
+    """Give every job that RQ holds for failed or canceled a result, if it has none.
+
+    RQ fails a job by itself when it may not run again, as when somebody else has queued it; and
+    people cancel jobs with tools of RQ.
     """
     for queue in books.queues:
-        for job_id in _unanswered(books, queue):
-            lease = books.reopen(queue, job_id, "")
-            if lease is None:
-                continue
+        for lease in _unanswered(books, queue, queue.failed_job_registry):
             error = JobFailed(
                 "worker_crashed",
                 "the job's worker died and RQ has given the job up; submit it again",
             )
+            job_id = lease.job.id
             result = failed_result(job_id, error, job=_readable(lease), attempt=lease.attempt)
             committer.commit(queue.name, NO_LEASE, result)
+        for lease in _unanswered(books, queue, queue.canceled_job_registry):
+            job = _readable(lease)
+            label = (job.custom_id, job.metadata) if job else (None, None)
+            committer.commit(queue.name, NO_LEASE, cancelled_result(lease.job.id, *label))
 
 
 def _bury(books: Books) -> None:
@@ -108,7 +123,7 @@ def _of_host(books: Books, worker_name: str) -> bool:
 def _alone(books: Books) -> bool:
     """Whether no worker of another host lives, which might be about to start what it has popped.
 
-    Otherwise RQ's maintenance gives such a job back when it has been there for a minute.
+    Otherwise such a job is given back when two sweeps have found it there.
     """
     others = [
         key
@@ -148,15 +163,11 @@ def _recover_popped(books: Books, queue: Queue) -> int:
     return len(popped)
 
 
-def _unanswered(books: Books, queue: Queue) -> Iterator[str]:
-    ids = queue.failed_job_registry.get_job_ids(cleanup=False)
-    for start in range(0, len(ids), CHUNK):
-        chunk = ids[start : start + CHUNK]
-        with books.connection.pipeline(transaction=False) as pipeline:
-            for job_id in chunk:
-                pipeline.exists(keys.result(job_id))
-            answered = pipeline.execute()
-        yield from (job_id for job_id, known in zip(chunk, answered, strict=True) if not known)
+def _unanswered(books: Books, queue: Queue, registry: BaseRegistry) -> Iterator[Lease]:
+    ids = registry.get_job_ids(cleanup=False)
+    for job_id in without_result(books.connection, ids):
+        if lease := books.reopen(queue, job_id, ""):
+            yield lease
 
 
 def _readable(lease: Lease) -> Job | None:

@@ -28,14 +28,21 @@ _decoder = msgspec.json.Decoder(Spooled)
 
 
 class Spool:
-    """The directory of spooled results."""
+    """The directory of spooled results. It is made when the first one comes."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._directory = directory
+        self.failing = False
+        """Whether the disk did not take the last entry."""
 
     def put(self, entry: Spooled) -> None:
         """Write the entry and wait until the disk has it. Raises OSError, as on a full disk."""
+        self.failing = True
+        self._write(entry)
+        self.failing = False
+
+    def _write(self, entry: Spooled) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(
             self._path(entry.execution_id), os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600
         )
@@ -46,8 +53,14 @@ class Spool:
         self._sync()
 
     def remove(self, execution_id: str) -> None:
-        """Forget the entry; Redis has it, or nobody wants it any more."""
-        self._path(execution_id).unlink(missing_ok=True)
+        """Forget the entry; Redis has it, or nobody wants it any more.
+
+        A file that the disk does not give up is harmless: the next start finds its result known.
+        """
+        try:
+            self._path(execution_id).unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning("a spooled result cannot be removed (%s)", error.strerror)
 
     def entries(self) -> list[Spooled]:
         """All entries, oldest first.

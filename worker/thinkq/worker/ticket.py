@@ -8,10 +8,10 @@ from rq.utils import now as utc_now
 
 from thinkq.client.job import Job
 from thinkq.client.result import Result
-from thinkq.worker.decoder import Task
 from thinkq.worker.lease import Lease
 from thinkq.worker.publish import Deltas
 from thinkq.worker.spool import Spooled
+from thinkq.worker.task import Task
 
 
 @dataclass(eq=False, kw_only=True)
@@ -26,6 +26,14 @@ class Ticket:
     spooled: bool = False
     lost: bool = False
     """The lease is gone: whatever comes of the job is dropped."""
+
+    again: bool = False
+    """The engine failed with this job among its rows: it is to be tried again."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether the job ended because the engine failed."""
+        return self.task is not None and self.task.broken
 
     def begin(self, job: Job) -> Task:
         """The job as a task for the decode thread."""

@@ -41,7 +41,10 @@ HELPS: Final = {
 }
 MODULES: Final = {
     name: f"thinkq.client.cli.{name}"
-    for name in ("run", "submit", "ask", "watch", "status", "results")
+    for name in (
+        *("run", "submit", "ask", "watch", "status", "results"),
+        *("cancel", "retry", "rm", "ps"),
+    )
 }
 
 cli = LazyGroup(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from thinkq.client.cli.watch import watch_batch
-from thinkq.client.client import Client
+from thinkq.client.client import Batch, Client
 from thinkq.client.keys import QUEUES, Priority
 from thinkq.client.run import read_checked
+from thinkq.client.server import eviction_warning
 from thinkq.client.settings import load_settings
 
 
@@ -33,5 +35,19 @@ def submit(file: str, wait: bool, priority: Priority | None, again: bool) -> int
     jobs = read_checked(file, settings, defaults, sys.stderr).jobs
     with Client(settings=settings) as client:
         batch = client.submit_lines(jobs, name=Path(file).name, again=again)
+        for text in notes(client, batch):
+            click.echo(text, err=True)
         click.echo(batch.id)
         return watch_batch(client, batch.id) if wait else 0
+
+
+def notes(client: Client, batch: Batch) -> Iterator[str]:
+    """What whoever submits should know."""
+    new, total = batch.new_jobs, len(batch.job_ids)
+    if new == 0:
+        yield "this batch was there already; nothing was queued (--again runs all its jobs anew)"
+    elif new < total:
+        yield f"this batch was there already; {new} of its {total} jobs were queued now"
+    with client.reaching():
+        if warning := eviction_warning(client.connection):
+            yield f"warning: {warning}"

@@ -11,12 +11,13 @@ from typing import Any, Final, TypeVar
 from thinkq.client import batches, keys
 from thinkq.client.aio import AsyncClient
 from thinkq.client.batches import BatchStatus
+from thinkq.client.cancel import Cancellation
 from thinkq.client.client import Batch, Client
-from thinkq.client.errors import ThinkqError
+from thinkq.client.errors import NotFinished, NotFound, ThinkqError
 from thinkq.client.job import Job
 from thinkq.client.queue import batch_id
 from thinkq.client.settings import Settings
-from thinkq.client.steps import Ask, Idle, Script, drive, drive_async, nothing
+from thinkq.client.steps import Ask, Idle, Perform, Script, Step, drive, drive_async, nothing
 from thinkq.client.testing.memory import Memory
 from thinkq.client.testing.reply import ScriptedAnswers
 
@@ -55,8 +56,10 @@ class MemoryClient(Client):
     ) -> Batch:
         """As `Client.submit_lines`."""
         id = batch_id(jobs, secrets.token_hex(8) if again else "")
-        self.memory.submit(id, jobs, name)
-        return self.batch(id)
+        new_jobs = self.memory.submit(id, jobs, name)
+        batch = self.batch(id)
+        batch.new_jobs = new_jobs
+        return batch
 
     def batch(self, id: str) -> Batch:
         """As `Client.batch`."""
@@ -70,24 +73,37 @@ class MemoryClient(Client):
         self.memory.step()
         return status
 
-    def cancel(self, id: str) -> int:
-        """Cancel a job, or all jobs of a batch, that have not ended; how many they were."""
+    def cancel(self, id: str) -> Cancellation:
+        """As `Client.cancel`."""
         if id in self.memory.batches:
             return self.memory.cancel(self.memory.batches[id].job_ids)
-        self._require(keys.batch_of(id))
+        if keys.batch_of(id) not in self.memory.batches:
+            raise NotFound(f"there is no batch and no job {id[:60]!r}")
         return self.memory.cancel([id])
+
+    def retry(self, batch: str) -> int:
+        """As `Client.retry`."""
+        self._require(batch)
+        return self.memory.retry(batch)
+
+    def remove(self, batch: str) -> None:
+        """As `Client.remove`."""
+        self._require(batch)
+        if not self.memory.status(batch).finished:
+            raise NotFinished(f"batch {batch} has jobs that have not ended; cancel them first")
+        self.memory.remove(batch)
 
     def read(self, script: Script[T], idle: Idle = nothing) -> Iterator[T]:
         """As `Client.read`. Raises ThinkqError instead of waiting for ever."""
         return drive(self._patient(), script, idle)
 
-    def _patient(self) -> Callable[[Ask], Any]:
+    def _patient(self) -> Perform:
         quiet = 0
 
-        def perform(ask: Ask) -> Any:
+        def perform(step: Step) -> Any:
             nonlocal quiet
-            reply = self.memory.ask(ask)
-            if ask.waits:
+            reply = self.memory.ask(step)
+            if isinstance(step, Ask) and step.waits:
                 quiet = 0 if reply else quiet + 1
             if quiet > MAX_QUIET_STEPS:
                 raise ThinkqError(
@@ -114,16 +130,12 @@ class AsyncMemoryClient(AsyncClient):
     async def close(self) -> None:
         """Nothing: what was submitted stays readable."""
 
-    async def cancel(self, id: str) -> int:
-        """As `MemoryClient.cancel`."""
-        return self.client.cancel(id)
-
     def read(self, script: Script[T]) -> AsyncGenerator[T, None]:
         """As `AsyncClient.read`; other tasks run between two steps."""
 
-        async def perform(ask: Ask) -> Any:
+        async def perform(step: Step) -> Any:
             await asyncio.sleep(0)
-            return self.client.memory.ask(ask)
+            return self.client.memory.ask(step)
 
         return drive_async(perform, script)
 

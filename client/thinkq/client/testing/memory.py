@@ -13,10 +13,11 @@ from rq.job import Job as RQJob
 
 from thinkq.client import batches, keys
 from thinkq.client.batches import BatchStatus
+from thinkq.client.cancel import Cancellation
 from thinkq.client.events import Event
 from thinkq.client.job import Job
-from thinkq.client.result import Result, encode_result
-from thinkq.client.steps import Ask
+from thinkq.client.result import Result, decode_result, encode_result
+from thinkq.client.steps import Call, Step
 from thinkq.client.testing.reply import ScriptedAnswers
 from thinkq.client.testing.row import Row
 
@@ -41,45 +42,73 @@ class Memory:
         self.steps = 0
         """Steps taken so far."""
         self._data: dict[str, Any] = {}
+        self._jobs: dict[str, Job] = {}
         self._queues: dict[keys.Priority, list[Row]] = {name: [] for name in keys.QUEUES}
         self._rows: list[Row] = []
         self._entries = 0
 
-    def submit(self, id: str, jobs: Mapping[int, Job], name: str) -> None:
-        """Queue those jobs that the batch lacks."""
+    def submit(self, id: str, jobs: Mapping[int, Job], name: str) -> int:
+        """Queue those jobs that the batch lacks; how many they were."""
         batch = self.batches.setdefault(id, Batch(name, time.time()))
         self._data[keys.batch(id)] = batch
+        before = len(batch.job_ids)
         for line, job in jobs.items():
-            job_id = keys.job_id(id, line)
-            if (key := RQJob.key_for(job_id)) not in self._data:
-                self._data[key] = job
+            if (job_id := keys.job_id(id, line)) not in self._jobs:
                 batch.job_ids.append(job_id)
-                row = Row(job_id, job, self._answers.reply_to(job))
-                self._queues[job.priority or "normal"].append(row)
+                self._queue(job_id, job)
         batch.job_ids.sort(key=batches.line_of)
+        return len(batch.job_ids) - before
 
-    def cancel(self, job_ids: list[str]) -> int:
-        """End those jobs that have not ended; how many they were."""
-        pending = [row for rows in (*self._queues.values(), self._rows) for row in rows]
+    def cancel(self, job_ids: list[str]) -> Cancellation:
+        """End those jobs that have not ended."""
         wanted = set(job_ids)
-        cancelled = [row for row in pending if row.job_id in wanted]
-        for row in cancelled:
+        waiting = [row for queue in self._queues.values() for row in queue if row.job_id in wanted]
+        running = [row for row in self._rows if row.job_id in wanted]
+        for row in (*waiting, *running):
             self._end(row, row.result("cancelled"))
-        return len(cancelled)
+        ended = len(wanted) - len(waiting) - len(running)
+        return Cancellation(cancelled=len(waiting), stopping=len(running), ended=ended)
+
+    def retry(self, id: str) -> int:
+        """Queue those jobs of a batch anew that have no answer; how many they were."""
+        stored = [self._data.get(keys.result(job_id)) for job_id in self.batches[id].job_ids]
+        results = [decode_result(data) for data in stored if data]
+        unanswered = [result for result in results if batches.unanswered(result)]
+        for result in unanswered:
+            self.batches[id].tally.subtract(batches.counts(result))
+            del self._data[keys.result(result.job_id)], self._data[keys.stream(result.job_id)]
+            self._queue(result.job_id, self._jobs[result.job_id])
+        return len(unanswered)
+
+    def remove(self, id: str) -> None:
+        """Forget a batch whose jobs have ended."""
+        for job_id in self.batches.pop(id).job_ids:
+            del self._jobs[job_id]
+            for key in (keys.result(job_id), keys.stream(job_id), RQJob.key_for(job_id)):
+                del self._data[key]
+        for key in (keys.batch(id), keys.batch_events(id)):
+            self._data.pop(key, None)
+
+    def _queue(self, job_id: str, job: Job) -> None:
+        self._jobs[job_id] = self._data[RQJob.key_for(job_id)] = job
+        row = Row(job_id, job, self._answers.reply_to(job))
+        self._queues[job.priority or "normal"].append(row)
 
     def status(self, id: str) -> BatchStatus:
         """The counts of a batch."""
         batch = self.batches[id]
         running = sum(keys.batch_of(row.job_id) == id for row in self._rows)
         ended = sum(batch.tally[status] for status in ("done", "failed", "cancelled"))
+        queued = len(batch.job_ids) - ended - running
         counts = {field: n for field, n in batch.tally.items() if ":" not in field}
         return msgspec.convert(
             {
                 "batch": id,
                 "name": batch.name,
+                "state": "running" if running else "queued" if queued else "finished",
                 "created": batch.created,
                 "total": len(batch.job_ids),
-                "queued": len(batch.job_ids) - ended - running,
+                "queued": queued,
                 "running": running,
                 "closes": batches.closes(batch.tally),
                 **counts,
@@ -132,8 +161,10 @@ class Memory:
         self._entries += 1
         self._data.setdefault(key, []).append((f"{self._entries}-0", fields))
 
-    def ask(self, ask: Ask) -> Any:
+    def ask(self, ask: Step) -> Any:
         """The replies that Redis would give. Waiting for news takes a step."""
+        if isinstance(ask, Call):
+            return None  # They look for what Redis has lost, and nothing is lost here.
         replies = [self._reply(*command) for command in ask.commands]
         if ask.waits and not any(replies):
             self.step()
