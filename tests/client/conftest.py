@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
 
+from support import wait_until
 from support.simulated_worker import SimulatedWorker
 from thinkq.client import keys
 from thinkq.client.connection import connect
-from thinkq.client.settings import Settings
+from thinkq.client.settings import Settings, load_settings
+from thinkq.daemon.redis_server import RedisServer
 
 
 @pytest.fixture
@@ -27,3 +30,15 @@ def worker(connection: redis.Redis) -> Iterator[SimulatedWorker]:
     connection.delete(*(f"rq:queue:{name}" for name in keys.QUEUES.values()))
     connection.delete(*(f"rq:queue:{name}:intermediate" for name in keys.QUEUES.values()))
     connection.delete("rq:workers:thinkq:normal", "rq:worker:simulated")
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server of the test's own that keeps what it has, at the socket under `tmp_path`."""
+    server = RedisServer(load_settings({}, home=str(tmp_path)))
+    server.start()
+    try:
+        wait_until(server.ready)
+        yield server
+    finally:
+        server.kill()

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
+from support import wait_until
 from support.simulated_worker import SimulatedWorker, answered
-from thinkq.client import Client, Job, Message, ThinkqError, keys, stream
-from thinkq.client.errors import InvalidBatch, InvalidJob, NotFound, RedisUnavailable, ResultTimeout
+from thinkq.client import Client, Job, Message, Result, ThinkqError, keys, stream
+from thinkq.client.errors import (
+    InvalidBatch,
+    InvalidJob,
+    JobFailed,
+    NotFound,
+    RedisUnavailable,
+    ResultTimeout,
+)
 from thinkq.client.settings import Settings, load_settings
 
 
@@ -90,6 +100,55 @@ def test_a_result_that_does_not_come_in_time_is_told(
     assert taken
     worker.commit(answered(*taken))
     assert client.result(job_id, timeout=0.01).answer == "42"
+
+
+def test_a_job_that_goes_on_writing_does_not_put_off_the_time_out(
+    client: Client, worker: SimulatedWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is never a quiet second in which the time could be looked at."""
+    (job_id,) = client.submit([asking("endless")]).job_ids
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 1
+        worker.event(job_id, type="delta", is_reasoning="1", text="hm ")
+        return now
+
+    monkeypatch.setattr(client, "clock", clock)
+    with pytest.raises(ResultTimeout):
+        client.result(job_id, timeout=5)
+    assert now == 7
+
+
+def test_a_question_is_asked_before_all_batches(client: Client, worker: SimulatedWorker) -> None:
+    def first(job_id: str, job: Job) -> Result:
+        return answered(job_id, job, str(len(worker.taken)))
+
+    client.submit([asking("batch")])
+    ask = threading.Thread(target=lambda: told.append(client.ask("What?", max_tokens=64)))
+    told: list[Result] = []
+    ask.start()
+    wait_until(lambda: worker.connection.llen(f"rq:queue:{keys.QUEUES['high']}"))
+    worker.work(first)
+    ask.join()
+    assert told[0].require_answer() == "1"
+
+
+def test_an_answer_that_is_required_is_there_or_the_reason_is_raised() -> None:
+    def result(status: str, **fields: object) -> Result:
+        values = {"job_id": "b1-1", "status": status, "finish_reason": "stop"} | fields
+        return msgspec.convert(values, Result)
+
+    assert result("done", answer="42").require_answer() == "42"
+    for kind, ended in {
+        "empty_answer": result("done", warnings=["empty_answer"]),
+        "cancelled": result("cancelled", answer="4"),
+        "worker_crashed": result("failed", error={"kind": "worker_crashed", "message": "3 times"}),
+    }.items():
+        with pytest.raises(JobFailed) as told:
+            ended.require_answer()
+        assert told.value.kind == kind
 
 
 def test_what_is_not_there_is_named(client: Client) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import msgspec
 import pytest
 import redis
 
+from support.servers import start_again
 from support.simulated_worker import SimulatedWorker, answered, some_jobs
-from thinkq.client import batches, keys, stream
-from thinkq.client.errors import NotFound
+from thinkq.client import batches, keys, steps, stream
+from thinkq.client.connection import connect
+from thinkq.client.errors import NotFound, RedisUnavailable
 from thinkq.client.events import Event
 from thinkq.client.queue import JobQueue
 from thinkq.client.result import Result, decode_result
+from thinkq.client.settings import load_settings
+from thinkq.daemon.redis_server import RedisServer
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +144,57 @@ def test_following_survives_lost_connections(
         others.client_kill_filter(_type="normal", skipme=True)
     worker.event(job_id, type="delta", is_reasoning="0", text="after")
     assert next(events).text == "after"
+
+
+def test_qw_21_following_survives_a_server_that_is_killed(
+    tmp_path: Path, own_server: RedisServer
+) -> None:
+    """The server dies without a word and comes back: nothing is missed, nothing told twice."""
+    with connect(load_settings({}, home=str(tmp_path))) as connection:
+        (job_id,) = submitted(connection, "bkilled")
+        worker = SimulatedWorker(connection)
+        taken = worker.take()
+        assert taken
+        worker.event(job_id, type="start")
+        worker.event(job_id, type="delta", is_reasoning="1", text="hm")
+        tries = 0
+
+        def idle() -> None:
+            nonlocal tries
+            tries += 1
+            if tries == 2:
+                start_again(own_server)
+                worker.event(job_id, type="delta", is_reasoning="0", text="42")
+                worker.commit(answered(*taken))
+
+        following = stream.follow(connection, job_id, idle=idle)
+        events = [next(following), next(following)]
+        own_server.kill()
+        events += following
+        assert [event.type for event in events] == ["start", "delta", "delta", "done"]
+        assert texts(events) == ("hm", "42")
+
+
+def test_a_server_that_stays_away_ends_the_following(
+    tmp_path: Path, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "RECONNECT_S", 0.0)
+    with connect(load_settings({}, home=str(tmp_path))) as connection:
+        (job_id,) = submitted(connection, "bgone")
+        SimulatedWorker(connection).event(job_id, type="start")
+        following = stream.follow(connection, job_id)
+        next(following)
+        own_server.kill()
+        with pytest.raises(RedisUnavailable, match="start it again"):
+            next(following)
+
+
+def test_a_server_that_was_never_there_is_told_at_once(tmp_path: Path) -> None:
+    with (
+        connect(load_settings({}, home=str(tmp_path))) as connection,
+        pytest.raises(redis.ConnectionError),
+    ):
+        next(stream.follow(connection, "b1-1"))
 
 
 def connection_url(connection: redis.Redis) -> str:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 LOADED = """
 import sys
 {statement}
-unwanted = ("mlx", "mlx_lm", "transformers", "thinkq.worker", "thinkq.daemon")
+unwanted = ("mlx", "mlx_lm", "transformers", "pytest", "thinkq.worker", "thinkq.daemon")
 print(*[name for name in unwanted if name in sys.modules])
 """
 
@@ -27,6 +27,8 @@ print(*[name for name in unwanted if name in sys.modules])
     [
         "import thinkq.client",
         "from thinkq.client import Client, Job",
+        "from thinkq.client import AsyncClient",
+        "from thinkq.client.testing import MemoryClient",
         "import thinkq.client.cli",
         "import thinkq.client.cli as cli; sys.argv = ['thinkq', '--help']\n"
         "try: cli.main()\n"

@@ -19,7 +19,8 @@ from thinkq.client.job import Job, convert_job, decode_payload
 from thinkq.client.result import Result, Usage, encode_result
 from thinkq.client.serializer import MsgpackSerializer
 
-Answer = Callable[[str, Job], Result]
+Answer = Callable[[str, Job], Result | None]
+"""The result of a job; None: it never ends."""
 
 
 def answered(job_id: str, job: Job, answer: str = "42", **fields: object) -> Result:
@@ -118,6 +119,8 @@ class SimulatedWorker:
         while taken := self.take():
             job_id, job = taken
             result = answer(job_id, job)
+            if result is None:
+                continue
             self.event(job_id, type="start")
             if result.thinking:
                 self.event(job_id, type="delta", is_reasoning="1", text=result.thinking)

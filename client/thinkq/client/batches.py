@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Literal, TypeVar
 
@@ -160,7 +160,12 @@ def exists(connection: redis.Redis, batch: str) -> bool:
 def require(connection: redis.Redis, batch: str) -> None:
     """Raise NotFound if there is no such batch."""
     if not exists(connection, batch):
-        raise NotFound(f"there is no batch {batch[:60]!r}; `thinkq status` lists all batches")
+        raise no_batch(batch)
+
+
+def no_batch(batch: str) -> NotFound:
+    """The error that there is no such batch."""
+    return NotFound(f"there is no batch {batch[:60]!r}; `thinkq status` lists all batches")
 
 
 def status(connection: redis.Redis, batch: str) -> BatchStatus:
@@ -203,7 +208,7 @@ def _status(
         queued=waiting,
         running=running,
         lost=left - running - waiting,
-        closes=_closes(fields),
+        closes=closes(fields),
         seconds_left=_seconds_left(created, ended, waiting + running),
         **number,
     )
@@ -229,9 +234,10 @@ _COUNTERS: Final = (
 )
 
 
-def _closes(fields: dict[str, str]) -> dict[str, int]:
-    closes = {name: int(n) for name, n in fields.items() if name.startswith("close:")}
-    return {name.removeprefix("close:"): n for name, n in closes.items() if n}
+def closes(fields: Mapping[str, str | int]) -> dict[str, int]:
+    """How the thinking was closed, from the counters of a batch."""
+    counted = {name: int(n) for name, n in fields.items() if name.startswith("close:")}
+    return {name.removeprefix("close:"): n for name, n in counted.items() if n}
 
 
 def _seconds_left(created: float, ended: int, left: int) -> float | None:

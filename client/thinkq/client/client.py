@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import redis
 from msgspec.structs import replace
@@ -23,6 +23,9 @@ from thinkq.client.queue import JobQueue, batch_id
 from thinkq.client.removal import remove
 from thinkq.client.result import Result
 from thinkq.client.settings import Settings, load_settings
+from thinkq.client.steps import Idle, Script, nothing
+
+T = TypeVar("T")
 
 
 class Batch:
@@ -41,19 +44,18 @@ class Batch:
 
     def status(self) -> BatchStatus:
         """The counts now."""
-        with self._client.reaching():
-            return batches.status(self._client.connection, self.id)
+        return self._client.status(self.id)
 
     def results(self) -> Iterator[Result]:
         """The results that are there, in input order."""
-        return batches.results(self._client.connection, self.job_ids)
+        return self._client.read(stream.stored_results(self.job_ids))
 
-    def completed(self, idle: Callable[[], None] = stream.nothing) -> Iterator[Result]:
+    def completed(self, idle: Idle = nothing) -> Iterator[Result]:
         """Every result once, as the jobs end; those that are there come first.
 
         `idle` is called at each quiet second and ends the waiting by raising.
         """
-        return stream.completed(self._client.connection, self.id, self.job_ids, idle)
+        return self._client.read(stream.ended_results(self.id, self.job_ids), idle)
 
 
 class Client:
@@ -61,6 +63,9 @@ class Client:
 
     Raises RedisUnavailable, from every method, when the server cannot be reached.
     """
+
+    clock = staticmethod(time.monotonic)
+    """What time-outs go by, in seconds."""
 
     def __init__(self, url: str | None = None, settings: Settings | None = None) -> None:
         settings = settings or load_settings()
@@ -120,6 +125,11 @@ class Client:
         with self.reaching():
             return Batch(self, id, batches.job_ids(self.connection, id))
 
+    def status(self, batch_id: str) -> BatchStatus:
+        """The counts of a batch now. Raises NotFound."""
+        with self.reaching():
+            return batches.status(self.connection, batch_id)
+
     def cancel(self, id: str) -> Cancellation:
         """Cancel a job, or all jobs of a batch; results that are there stay.
 
@@ -147,26 +157,35 @@ class Client:
             remove(self.connection, batch)
 
     def follow(
-        self, job_id: str, after: str = stream.BEGINNING, idle: Callable[[], None] = stream.nothing
+        self, job_id: str, after: str = stream.BEGINNING, idle: Idle = nothing
     ) -> Iterator[Event]:
         """The job's events as they come, from the beginning or after the `id` of one, up to `done`.
 
-        `restart` says: drop what you have. `idle` as in `Batch.completed`. Raises NotFound.
+        `restart` says: drop what you have. A Redis that is restarted meanwhile is waited for.
+        `idle` as in `Batch.completed`. Raises NotFound.
         """
-        return stream.follow(self.connection, job_id, after, idle)
+        return self.read(stream.job_events(job_id, after), idle)
 
     def result(self, job_id: str, timeout: float | None = None) -> Result:
         """The job's result, waiting for its end.
 
         Raises NotFound, and ResultTimeout after `timeout` seconds (looked at once a second).
         """
+        check = deadline(job_id, timeout, self.clock)
+        return next(self.read(stream.result_when_ended(job_id, check)))
+
+    def ask(self, text: str, **fields: Any) -> Result:
+        """Ask one question, before all batches, and wait for its result.
+
+        `fields` are further fields of the job. Raises InvalidBatch.
+        """
+        batch = self.submit([question(text, fields)], name="ask", again=True, durable=False)
+        return self.result(batch.job_ids[0])
+
+    def read(self, script: Script[T], idle: Idle = nothing) -> Iterator[T]:
+        """Carry out one of the scripts of `stream`."""
         with self.reaching():
-            found = batches.find_result(self.connection, job_id)
-            deadline = None if timeout is None else time.monotonic() + timeout
-            while found is None:
-                _wait(self.follow(job_id, idle=lambda: _check(job_id, deadline)), job_id, deadline)
-                found = batches.find_result(self.connection, job_id)
-            return found
+            yield from stream.read(self.connection, script, idle)
 
     def _queue(self) -> JobQueue:
         return JobQueue(self.connection, self.settings.retention_s)
@@ -180,14 +199,20 @@ class Client:
             raise unavailable(self.settings, error) from error
 
 
-def _check(job_id: str, deadline: float | None) -> None:
-    if deadline is not None and time.monotonic() > deadline:
-        raise ResultTimeout(f"job {job_id} has not ended yet; it goes on, ask again later")
+def deadline(job_id: str, timeout: float | None, clock: Callable[[], float]) -> Callable[[], None]:
+    """A check that raises ResultTimeout once `timeout` seconds have passed from now."""
+    end = None if timeout is None else clock() + timeout
+
+    def check() -> None:
+        if end is not None and clock() > end:
+            raise ResultTimeout(f"job {job_id} has not ended yet; it goes on, ask again later")
+
+    return check
 
 
-def _wait(events: Iterator[Event], job_id: str, deadline: float | None) -> None:
-    for _ in events:
-        _check(job_id, deadline)
+def question(text: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The job of one question that somebody waits for."""
+    return {"messages": [{"role": "user", "content": text}], "priority": "high", **fields}
 
 
 def _checked(jobs: Iterable[Job | Mapping[str, Any]], priority: Priority | None) -> dict[int, Job]:

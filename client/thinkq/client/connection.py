@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import Final
 from urllib.parse import urlsplit
 
 import redis
@@ -12,6 +13,9 @@ from redis.retry import Retry
 
 from thinkq.client.errors import RedisUnavailable
 from thinkq.client.settings import Settings
+
+MAX_CONNECTIONS: Final = 10_000
+"""As many as a server takes by default; redis-py's own limit is 100."""
 
 
 def connect(settings: Settings) -> redis.Redis:
@@ -23,6 +27,17 @@ def connect(settings: Settings) -> redis.Redis:
     refuse_open(settings)
     return redis.Redis.from_url(
         settings.effective_redis_url, socket_timeout=None, socket_connect_timeout=5
+    )
+
+
+def connect_async(settings: Settings) -> redis.asyncio.Redis:
+    """As `connect`, for asyncio. Each job that is followed keeps a connection of its own busy."""
+    refuse_open(settings)
+    return redis.asyncio.Redis.from_url(
+        settings.effective_redis_url,
+        socket_timeout=None,
+        socket_connect_timeout=5,
+        max_connections=MAX_CONNECTIONS,
     )
 
 

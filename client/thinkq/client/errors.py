@@ -39,7 +39,8 @@ class JobFailed(ThinkqError):
     """A job that came back without a usable result. `kind` is the result's `error.kind`.
 
     Kinds: `context_length_exceeded`, `no_chat_template`, `template_error`, `unknown_model`,
-    `budget_unenforceable`, `bad_payload`, `worker_crashed`, `internal`.
+    `budget_unenforceable`, `bad_payload`, `worker_crashed`, `internal`; and from
+    `Result.require_answer` also `cancelled` and `empty_answer`.
     """
 
     def __init__(self, kind: str, message: str) -> None:

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from thinkq.client.errors import JobFailed
+
 SCHEMA = 1
 """Version of the job, result and spool formats. A worker refuses a payload that is newer."""
 
@@ -88,6 +90,19 @@ class Result(msgspec.Struct, kw_only=True):
     def empty(self) -> bool:
         """Whether the job ended without an answer although nothing failed."""
         return self.status == "done" and "empty_answer" in self.warnings
+
+    def require_answer(self) -> str:
+        """The answer. Raises JobFailed if the job failed, was cancelled or came back empty."""
+        if self.error:
+            raise JobFailed(self.error.kind, self.error.message)
+        if self.status == "cancelled":
+            raise JobFailed("cancelled", f"job {self.job_id} was cancelled")
+        if self.empty:
+            raise JobFailed(
+                "empty_answer",
+                f"job {self.job_id} came back empty: raise max_tokens, or set a thinking budget",
+            )
+        return self.answer
 
 
 def cancelled_result(job_id: str, custom_id: str | None, metadata: dict[str, Any] | None) -> Result:
