@@ -39,6 +39,7 @@ def run_to_its_end(script: str, folder: Path, variables: dict[str, str], log: Pa
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
+            subprocess.run(["thinkq", "daemon", "stop"], env=variables, check=False, stdout=told)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -70,7 +71,7 @@ def test_no_command_stands_outside_of_a_block_that_is_run() -> None:
 
 
 def test_the_help_in_the_docs_is_that_of_the_program() -> None:
-    """After a change of the command line: python tests/support/help_blocks.py --write"""
+    """After a change of the command line: PYTHONPATH=tests python -m support.help_blocks --write"""
     assert help_blocks.PAGE.read_text("utf-8") == help_blocks.page()
 
 

@@ -4,7 +4,6 @@ A comment before a block says how it is run:
 
     <!-- not run: REASON -->    not at all
     <!-- needs: NAME -->        if the program, or the module, is there
-    <!-- keeps running -->      in a terminal of its own, until the page is through
     <!-- command: NAME -->      without the part that installs
 """
 
@@ -48,8 +47,6 @@ class Block:
         code = re.sub(r"^pip install .* && ", "", self.code)
         if self.language == "python":
             code = f"{shlex.quote(python)} - <<'END_OF_BLOCK'\n{code}END_OF_BLOCK\n"
-        if self.mark == "keeps running":
-            code = f"{code.strip()} &\nthen_stop=$!\nuntil thinkq status; do sleep 0.1; done\n"
         return f"echo {shlex.quote(f'### {self.place}')}\n{code}"
 
 
@@ -66,8 +63,4 @@ def blocks(page: Path) -> Iterator[Block]:
 
 def script(page: Path, python: str) -> str:
     """All that can be run of the page; it stops at the first command that fails."""
-    head = """set -eu
-then_stop=
-trap 'test -z "$then_stop" || { kill $then_stop; wait $then_stop; }' EXIT
-"""
-    return head + "".join(block.script(python) for block in blocks(page) if block.runs)
+    return "set -eu\n" + "".join(block.script(python) for block in blocks(page) if block.runs)

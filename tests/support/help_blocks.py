@@ -1,6 +1,6 @@
 """docs/commands.md, made from the program's own help.
 
-python tests/support/help_blocks.py --write
+PYTHONPATH=tests python -m support.help_blocks --write
 """
 
 from __future__ import annotations
