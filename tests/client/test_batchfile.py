@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinkq.client.batchfile import BatchFile, physical_lines, read_batch
+from thinkq.client.batchfile import UTF16_STARTS, BatchFile, read_batch
 from thinkq.client.errors import InvalidBatch
+from thinkq.client.job import Job
+from thinkq.client.source import physical_lines
 
 LIMIT = 16 * 1024 * 1024
 
@@ -35,8 +37,12 @@ def read(tmp_path: Path) -> Any:
     return reader
 
 
+def jobs(file: BatchFile) -> dict[int, Job]:
+    return dict(file.items())
+
+
 def ids(file: BatchFile) -> list[str | None]:
-    return [job.custom_id for job in file.jobs.values()]
+    return [job.custom_id for job in jobs(file).values()]
 
 
 def codes(file: BatchFile) -> list[tuple[int, str]]:
@@ -74,7 +80,7 @@ def test_bf_04_windows_line_ends(read: Any) -> None:
 
 def test_bf_05_blank_lines_are_skipped_and_counted(read: Any) -> None:
     file = read(b"\n" + A + b"\n  \t\n" + B + b"\n\n\n")
-    assert {job.custom_id: line for line, job in file.jobs.items()} == {"a": 2, "b": 4}
+    assert {job.custom_id: line for line, job in file.items()} == {"a": 2, "b": 4}
     assert codes(file) == []
     assert ids(read(A + b"\n" + B)) == ["a", "b"]
 
@@ -129,7 +135,7 @@ def test_bf_12_an_openai_line_is_checked_as_one(read: Any) -> None:
 def test_bf_13_null_options_are_the_defaults(read: Any) -> None:
     fields = ("max_tokens", "temperature", "stop", "thinking_token_budget")
     line = A[:-1] + b"".join(b',"%s":null' % name.encode() for name in fields) + b"}\n"
-    assert read(line).jobs == read(A).jobs
+    assert jobs(read(line)) == jobs(read(A))
 
 
 def test_bf_14_max_completion_tokens_counts_and_unknown_fields_are_told_once(read: Any) -> None:
@@ -137,7 +143,7 @@ def test_bf_14_max_completion_tokens_counts_and_unknown_fields_are_told_once(rea
         openai("a", model="m", max_completion_tokens=4000, foo=1)
         + openai("b", foo=2, thinking_tokn_budget=5)
     )
-    assert [job.max_tokens for job in file.jobs.values()] == [4000, None]
+    assert [job.max_tokens for job in jobs(file).values()] == [4000, None]
     assert len(file.warnings) == 2
     assert "line 1: unknown field `foo`" in file.warnings[0]
     assert "did you mean `thinking_token_budget`?" in file.warnings[1]
@@ -153,7 +159,7 @@ def test_bf_15_text_parts_are_joined_and_images_refused_by_name(read: Any) -> No
         b'{"custom_id":"b","messages":[{"role":"user","content":'
         b'[{"type":"image_url","image_url":{"url":"x"}}]}]}\n'
     )
-    assert file.jobs[1].messages[0].content == "Sum: 1+1"
+    assert jobs(file)[1].messages[0].content == "Sum: 1+1"
     assert codes(file) == [(2, "unsupported:image_url")]
 
 
@@ -229,7 +235,7 @@ def test_fields_of_an_openai_body_that_ask_for_what_is_not_there_are_refused(
 def test_extra_body_is_part_of_the_body(read: Any) -> None:
     """BU-10: a budget must not be lost on the way."""
     file = read(openai(extra_body={"thinking_token_budget": 100}))
-    assert file.jobs[1].thinking_token_budget == 100
+    assert jobs(file)[1].thinking_token_budget == 100
 
 
 def test_bu_10_a_misspelt_field_of_a_thinkq_line_is_refused_with_the_nearest_name(
@@ -243,7 +249,7 @@ def test_bu_10_a_misspelt_field_of_a_thinkq_line_is_refused_with_the_nearest_nam
 def test_both_forms_may_be_mixed(read: Any) -> None:
     file = read(A + b"\n" + openai("o"))
     assert ids(file) == ["a", "o"]
-    assert file.jobs[2].messages[0].content == "hi"
+    assert jobs(file)[2].messages[0].content == "hi"
 
 
 def test_defaults_fill_in_only_what_a_job_does_not_state(read: Any) -> None:
@@ -252,7 +258,7 @@ def test_defaults_fill_in_only_what_a_job_does_not_state(read: Any) -> None:
         max_tokens=900,
         reasoning_effort="medium",
     )
-    stated = [(job.max_tokens, job.reasoning_effort) for job in file.jobs.values()]
+    stated = [(job.max_tokens, job.reasoning_effort) for job in jobs(file).values()]
     assert stated == [(900, "medium"), (50, "medium"), (900, "high")]
 
 
@@ -272,7 +278,8 @@ def test_gzip_is_recognised_by_its_content_and_told_when_it_is_cut(tmp_path: Pat
 
 def test_standard_input_is_read_as_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(A + b"\n" + B)))
-    assert ids(read_batch("-", max_line_bytes=LIMIT)) == ["a", "b"]
+    with read_batch("-", max_line_bytes=LIMIT) as file:
+        assert ids(file) == ["a", "b"]
 
 
 def test_a_file_that_is_not_there_or_empty_is_told_in_one_sentence(read: Any) -> None:
@@ -310,7 +317,12 @@ def test_whatever_the_bytes_each_line_is_a_job_or_an_error(data: bytes) -> None:
             file = read_batch("-", max_line_bytes=LIMIT)
         except InvalidBatch:
             return
-    for line in file.lines:
-        assert (line.job is None) != (line.error is None)
-        assert line.error is None or len(str(line.error).encode()) <= 4096
-    assert len({job.custom_id for job in file.jobs.values()}) == len(file.jobs)
+    with file:
+        for error in file.errors:
+            assert len(str(error).encode()) <= 4096
+        good, bad = dict(file.items()), {error.line for error in file.errors}
+        lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        written = {number for number, line in enumerate(lines, start=1) if line.strip()}
+        assert good.keys() | bad == written or lines[0].startswith(UTF16_STARTS)
+        assert not good.keys() & bad
+        assert len({job.custom_id for job in good.values()}) == len(good)

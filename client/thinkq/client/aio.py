@@ -15,6 +15,7 @@ from thinkq.client.client import Batch, Client, deadline, question
 from thinkq.client.connection import connect_async
 from thinkq.client.events import Event
 from thinkq.client.job import Job
+from thinkq.client.joblines import JobLines
 from thinkq.client.keys import Priority
 from thinkq.client.result import Result
 from thinkq.client.settings import Settings
@@ -91,7 +92,7 @@ class AsyncClient:
         return AsyncBatch(self, await self._call(submit, jobs))
 
     async def submit_lines(
-        self, jobs: Mapping[int, Job], *, name: str = "", again: bool = False, durable: bool = True
+        self, jobs: JobLines, *, name: str = "", again: bool = False, durable: bool = True
     ) -> AsyncBatch:
         """As `submit`, for jobs that have the numbers (from 1) of the lines they were read from."""
         submit = partial(self.client.submit_lines, name=name, again=again, durable=durable)

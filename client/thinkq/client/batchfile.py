@@ -1,66 +1,178 @@
-"""Batch files: JSON lines, each a thinkq job or an OpenAI batch line, checked as a whole."""
+"""Batch files: JSON lines, each a thinkq job or an OpenAI batch line, checked as a whole.
+
+A file is read twice and may be larger than memory: once to check every line, then again to queue
+the jobs. In between only an index of it is kept.
+"""
 
 from __future__ import annotations
 
-import gzip
-import io
-import sys
-import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, BinaryIO, Final, cast
+import contextlib
+from collections.abc import Container, Iterator, Mapping, Set
+from typing import Any, Final, Self
 
 import msgspec
 
-from thinkq.client import openai_format
-from thinkq.client.errors import InvalidBatch, InvalidJob, LineError
-from thinkq.client.job import Job, convert_job, nearest
+from thinkq.client.errors import FileChanged, InvalidBatch, InvalidJob, LineError
+from thinkq.client.job import Job, job_hash
+from thinkq.client.joblines import JobIndex, JobLines, id_of_hashes
+from thinkq.client.lineparser import NAME_CHARACTERS, LineParser, decode_line
+from thinkq.client.source import Source, physical_lines
 
-BOM: Final = b"\xef\xbb\xbf"
-GZIP_START: Final = b"\x1f\x8b"
 UTF16_STARTS: Final = (b"\xff\xfe", b"\xfe\xff", b"{\x00", b"\x00{")
 """With a byte order mark, and JSON without one."""
 
+UTF16: Final = InvalidJob("bad_encoding", "the file is UTF-16; save it as UTF-8")
+
 MESSAGE_CHARACTERS: Final = 1000
 """An error's text is cut here: under 4 KiB in any script."""
-NAME_CHARACTERS: Final = 64
-SKIP_BYTES: Final = 1 << 20
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that is not blank: a job or an error, never both."""
+class BadLine(msgspec.Struct, frozen=True, gc=False):
+    """A line that cannot run, and its `custom_id` where it has one."""
 
-    number: int
-    """Physical, from 1; blank lines count."""
+    error: LineError
     custom_id: str | None = None
-    job: Job | None = None
-    error: LineError | None = None
 
 
-class BatchFile(msgspec.Struct, kw_only=True):
-    """A batch file as it was read."""
+class BatchFile:
+    """A batch file that has been checked. Its jobs, as `JobLines`, are read anew each time."""
 
-    lines: list[Line] = []
-    warnings: list[str] = []
+    def __init__(self, source: Source, max_line_bytes: int, defaults: Mapping[str, Any]) -> None:
+        self._source, self._limit, self._defaults = source, max_line_bytes, defaults
+        self.index = JobIndex()
+        """The good lines."""
+        self.bad: list[BadLine] = []
+        self.warnings: list[str] = []
+        self.models: set[str | None] = set()
+        """All models that jobs name; None: that of the settings."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Forget what was copied of a file that can be read only once."""
+        self._source.close()
 
     @property
-    def jobs(self) -> dict[int, Job]:
-        """The good jobs by line number. Each has a custom_id."""
-        return {line.number: line.job for line in self.lines if line.job is not None}
+    def name(self) -> str:
+        """What the file is called in lists."""
+        return self._source.name
 
     @property
     def errors(self) -> list[LineError]:
         """What is wrong with the bad lines."""
-        return [line.error for line in self.lines if line.error is not None]
+        return [line.error for line in self.bad]
 
     def require_good(self) -> None:
         """Raise InvalidBatch if there is a bad line."""
-        if self.errors:
+        if self.bad:
             raise InvalidBatch(
-                f"{len(self.errors)} of {len(self.lines)} lines cannot run, so nothing was queued; "
-                "correct them, or run the others with --skip-invalid",
+                f"{len(self.bad)} of {len(self.bad) + len(self)} lines cannot run, "
+                "so nothing was queued; correct them, or run the others with --skip-invalid",
                 self.errors,
             )
+
+    def batch_id(self, salt: str = "") -> str:
+        """The id that these jobs have as a batch; see `queue.batch_id`."""
+        return id_of_hashes(self.index.hashes(), salt)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __iter__(self) -> Iterator[int]:
+        """The lines of the good jobs."""
+        return iter(self.index)
+
+    def items(self) -> Iterator[tuple[int, Job]]:
+        """The good jobs with their lines, read from the file.
+
+        Raises FileChanged where it is another file than the one that was checked.
+        """
+        return self.read_again(self.index, len(self.index))
+
+    def only(self, lines: Set[int]) -> Selection:
+        """Those of the good jobs that are on these lines."""
+        return Selection(self, lines)
+
+    def without(self, lines: Set[int]) -> JobLines:
+        """The good jobs that are not on these lines."""
+        return self.only({line for line in self if line not in lines}) if lines else self
+
+    def read_again(self, lines: Container[int], count: int) -> Iterator[tuple[int, Job]]:
+        """The `count` good jobs on these lines, as `items`."""
+        if not count:
+            return
+        parser = LineParser(self._defaults)
+        with self._source.opened() as file:
+            for number, raw in physical_lines(file, self._limit):
+                if number in lines:
+                    yield number, self._same_job(parser, number, raw)
+                    count -= 1
+                if not count:
+                    return
+        raise FileChanged(f"{self.name} was changed after it had been checked: it is shorter")
+
+    def _same_job(self, parser: LineParser, number: int, raw: bytes | None) -> Job:
+        with contextlib.suppress(InvalidJob):
+            job = parser.job(number, decode_line(raw or b""))
+            if job_hash(job) == self.index.hash_of(number):
+                return job
+        raise FileChanged(f"{self.name} was changed after it had been checked (line {number})")
+
+    def check(self) -> None:
+        """Read and check every line. Raises InvalidBatch for a file that cannot be read."""
+        parser = LineParser(self._defaults)
+        with self._source.opened() as file:
+            for number, raw in physical_lines(file, self._limit):
+                if number == 1 and raw is not None and raw.startswith(UTF16_STARTS):
+                    self._refuse(number, UTF16)
+                    break
+                if raw is None:
+                    self._refuse(number, _too_long(self._limit))
+                elif raw.strip():
+                    self._check_line(parser, number, raw)
+        self.warnings = parser.warnings
+
+    def _check_line(self, parser: LineParser, number: int, raw: bytes) -> None:
+        custom_id = None
+        try:
+            fields = decode_line(raw)
+            custom_id = fields.get("custom_id")
+            job = parser.job(number, fields)
+            self._remember(number, job)
+        except InvalidJob as error:
+            self._refuse(number, error, custom_id if isinstance(custom_id, str) else None)
+
+    def _remember(self, number: int, job: Job) -> None:
+        custom_id, hash_of_job = job.custom_id or "", job_hash(job)
+        if (first := self.index.line_of(custom_id)) is not None:
+            raise InvalidJob("duplicate_custom_id", f"line {first} already has this custom_id")
+        self.index.add(number, custom_id, hash_of_job)
+        self.models.add(job.model)
+
+    def _refuse(self, number: int, error: InvalidJob, custom_id: str | None = None) -> None:
+        code, message = error.code[:NAME_CHARACTERS], str(error)[:MESSAGE_CHARACTERS]
+        self.bad.append(BadLine(LineError(number, code, message), custom_id))
+
+
+class Selection:
+    """Some of the jobs of a batch file, as `JobLines`."""
+
+    def __init__(self, file: BatchFile, lines: Set[int]) -> None:
+        self._file, self._lines = file, lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __iter__(self) -> Iterator[int]:
+        return (line for line in self._file if line in self._lines)
+
+    def items(self) -> Iterator[tuple[int, Job]]:
+        """As `BatchFile.items`."""
+        return self._file.read_again(self._lines, len(self._lines))
 
 
 def read_batch(
@@ -68,128 +180,19 @@ def read_batch(
 ) -> BatchFile:
     """Read a whole file (`-`: standard input; gzip is recognised) and check every line.
 
-    `defaults` fill in what a job does not state itself. Bad lines are part of what is returned.
-    Raises InvalidBatch for a file that cannot be read, or holds no jobs.
+    `defaults` fill in what a job does not state itself. Bad lines are part of what is returned,
+    which is to be closed. Raises InvalidBatch for a file that cannot be read, or holds no jobs.
     """
+    file = BatchFile(Source(path), max_line_bytes, defaults or {})
     try:
-        with _opened(path) as file:
-            batch = _Reader(defaults or {}).read(file, max_line_bytes)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InvalidBatch(f"cannot read {path}: {reason}", []) from None
-    if not batch.lines:
-        raise InvalidBatch(f"{path} holds no jobs; write one JSON object per line", [])
-    return batch
+        file.check()
+        if not file.bad and not len(file):
+            raise InvalidBatch(f"{file.name} holds no jobs; write one JSON object per line", [])
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    with io.BufferedReader(cast(io.RawIOBase, _raw(path))) as file:
-        if file.peek(2)[:2] == GZIP_START:
-            with gzip.open(file) as unpacked:
-                yield cast(BinaryIO, unpacked)
-        else:
-            yield cast(BinaryIO, file)
-
-
-def _raw(path: str) -> BinaryIO:
-    return sys.stdin.buffer if path == "-" else open(path, "rb", buffering=0)
-
-
-def physical_lines(file: BinaryIO, limit: int) -> Iterator[tuple[int, bytes | None]]:
-    """Number and bytes of each line without its line end; None in place of more than `limit` bytes.
-
-    A line that is too long is skipped while reading, never held.
-    """
-    number = 0
-    while raw := file.readline(limit + len(b"\r\n")):
-        number += 1
-        line = raw.removesuffix(b"\n").removesuffix(b"\r")
-        if len(line) <= limit:
-            yield number, line
-            continue
-        while raw and not raw.endswith(b"\n"):
-            raw = file.readline(SKIP_BYTES)
-        yield number, None
-
-
-class _Reader:
-    """What is remembered from line to line."""
-
-    def __init__(self, defaults: Mapping[str, Any]) -> None:
-        self._defaults = defaults
-        self._line_of: dict[str, int] = {}
-        self._unknown: dict[str, int] = {}
-
-    def read(self, file: BinaryIO, limit: int) -> BatchFile:
-        batch = BatchFile()
-        for number, raw in physical_lines(file, limit):
-            if raw is None:
-                error = InvalidJob("line_too_long", f"longer than {limit} bytes (max_line_bytes)")
-                batch.lines.append(_bad(number, error))
-                continue
-            if number == 1:
-                raw = raw.removeprefix(BOM)
-                if raw.startswith(UTF16_STARTS):
-                    error = InvalidJob("bad_encoding", "the file is UTF-16; save it as UTF-8")
-                    return BatchFile(lines=[_bad(number, error)])
-            if raw.strip():
-                batch.lines.append(self._line(number, raw))
-        batch.warnings = [
-            f"line {number}: unknown field `{name}` is ignored, here and further on"
-            f"{nearest(name, tuple(openai_format.BODY_FIELDS))}"
-            for name, number in self._unknown.items()
-        ]
-        return batch
-
-    def _line(self, number: int, raw: bytes) -> Line:
-        custom_id = None
-        try:
-            value = _decoded(raw)
-            custom_id = value.get("custom_id")
-            job = self._job(number, value)
-        except InvalidJob as error:
-            return _bad(number, error, custom_id if isinstance(custom_id, str) else None)
-        return Line(number=number, custom_id=job.custom_id, job=job)
-
-    def _job(self, number: int, value: dict[str, Any]) -> Job:
-        if "body" in value:
-            fields, unknown = openai_format.job_fields(value)
-            for name in unknown:
-                self._unknown.setdefault(name[:NAME_CHARACTERS], number)
-        else:
-            fields = value
-            if fields.get("custom_id") is None:
-                fields["custom_id"] = f"line-{number}"
-        job = convert_job(fields | self._missing(fields))
-        first = self._line_of.setdefault(job.custom_id or "", number)
-        if first != number:
-            raise InvalidJob("duplicate_custom_id", f"line {first} already has this custom_id")
-        return job
-
-    def _missing(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The defaults of what the line does not state."""
-        stated = {name for name, value in fields.items() if value is not None}
-        if "max_completion_tokens" in stated:
-            stated.add("max_tokens")
-        return {name: value for name, value in self._defaults.items() if name not in stated}
-
-
-def _decoded(raw: bytes) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
-        try:
-            raw.decode()
-        except UnicodeDecodeError as encoding:
-            reason = f"not UTF-8 (byte {encoding.start}); save the file as UTF-8"
-            raise InvalidJob("bad_encoding", reason) from None
-        raise InvalidJob("bad_json", f"not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InvalidJob("bad_type:line", "a line must be a JSON object")
-    return value
-
-
-def _bad(number: int, error: InvalidJob, custom_id: str | None = None) -> Line:
-    code, message = error.code[:NAME_CHARACTERS], str(error)[:MESSAGE_CHARACTERS]
-    return Line(number=number, custom_id=custom_id, error=LineError(number, code, message))
+def _too_long(limit: int) -> InvalidJob:
+    return InvalidJob("line_too_long", f"longer than {limit} bytes (max_line_bytes)")

@@ -18,6 +18,7 @@ from thinkq.client.connection import connect, unavailable
 from thinkq.client.errors import InvalidBatch, InvalidJob, LineError, ResultTimeout
 from thinkq.client.events import Event
 from thinkq.client.job import Job, convert_job
+from thinkq.client.joblines import JobLines
 from thinkq.client.keys import Priority
 from thinkq.client.queue import JobQueue, batch_id
 from thinkq.client.removal import remove
@@ -102,21 +103,20 @@ class Client:
         return self.submit_lines(checked, name=name, again=again, durable=durable)
 
     def submit_lines(
-        self,
-        jobs: Mapping[int, Job],
-        *,
-        name: str = "",
-        again: bool = False,
-        durable: bool = True,
+        self, jobs: JobLines, *, name: str = "", again: bool = False, durable: bool = True
     ) -> Batch:
         """As `submit`, for jobs that have the numbers (from 1) of the lines they were read from."""
-        batch = batch_id(jobs, secrets.token_hex(8) if again else "")
+        id = batch_id(jobs, secrets.token_hex(8) if again else "")
+        return self.submit_as(id, jobs, name=name, durable=durable)
+
+    def submit_as(self, id: str, jobs: JobLines, *, name: str = "", durable: bool = True) -> Batch:
+        """As `submit_lines`, as the batch of this id (of `queue.batch_id`), or a part of it."""
         with self.reaching():
             queue = self._queue()
-            new_jobs = queue.submit(batch, jobs, name=name)
+            new_jobs = queue.submit(id, jobs, name=name)
             if durable:
                 queue.wait_durable()
-        submitted = self.batch(batch)
+        submitted = self.batch(id)
         submitted.new_jobs = new_jobs
         return submitted
 

@@ -35,6 +35,10 @@ class LineError(ThinkqError):
         self.line, self.code, self.message = line, code, message
 
 
+class FileChanged(ThinkqError):
+    """A batch file that is another one now than when it was checked."""
+
+
 class JobFailed(ThinkqError):
     """A job that came back without a usable result. `kind` is the result's `error.kind`.
 

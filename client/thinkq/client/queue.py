@@ -8,7 +8,6 @@ two at once, never queue a job twice, and the same submission made again complet
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,9 @@ from rq.job import Job as RQJob
 from rq.queue import EnqueueData
 
 from thinkq.client import batches, keys, losses
+from thinkq.client.errors import FileChanged
 from thinkq.client.job import Job, encode_payload, job_hash
+from thinkq.client.joblines import JobLines, id_of_hashes
 from thinkq.client.removal import drop_ended, forget, remove
 from thinkq.client.serializer import MsgpackSerializer
 from thinkq.client.stored import stored_jobs
@@ -41,15 +42,12 @@ DURABLE_WAIT_MS: Final = 2000
 """The server syncs its append-only file every second."""
 
 
-def batch_id(jobs: Mapping[int, Job], salt: str = "") -> str:
+def batch_id(jobs: JobLines, salt: str = "") -> str:
     """The id of a batch: `b` and 12 hex digits that the jobs and their lines decide.
 
     A salt makes another batch of the same jobs.
     """
-    digest = hashlib.sha256(salt.encode())
-    for line, job in jobs.items():
-        digest.update(f"{line} {job_hash(job)}\n".encode())
-    return f"b{digest.hexdigest()[:12]}"
+    return id_of_hashes(((line, job_hash(job)) for line, job in jobs.items()), salt)
 
 
 class _Item(msgspec.Struct, frozen=True):
@@ -74,10 +72,11 @@ class JobQueue:
             for priority, name in keys.QUEUES.items()
         }
 
-    def submit(self, batch: str, jobs: Mapping[int, Job], *, name: str = "") -> int:
+    def submit(self, batch: str, jobs: JobLines, *, name: str = "") -> int:
         """Queue those jobs (by line, from 1) that the batch lacks; returns how many they were.
 
-        A finished batch whose results have expired begins anew. Lost jobs are queued again.
+        A finished batch whose results have expired begins anew. Lost jobs are queued again. Raises
+        FileChanged, which says what was queued until then.
         """
         losses.forget(self._connection, batch)
         if self._expired(batch, jobs):
@@ -90,9 +89,22 @@ class JobQueue:
             pipe.hset(keys.batch(batch), "state", "submitting")
             pipe.zadd(keys.BATCHES, {batch: now}, nx=True)
             pipe.execute()
-        new = self._queue_missing(batch, jobs)
+        try:
+            new = self._queue_missing(batch, jobs)
+        except FileChanged as changed:
+            raise FileChanged(f"{changed}; {self._given_up(batch)}") from None
         self._connection.hset(keys.batch(batch), "state", "queued")
         return new
+
+    def _given_up(self, batch: str) -> str:
+        """What is left of a submission that cannot go on."""
+        if not (queued := self._connection.llen(keys.batch_jobs(batch))):
+            self.remove(batch)
+            return "nothing was queued; run the command again"
+        return (
+            f"{queued} jobs of the file as it was are queued as batch {batch}; "
+            f"`thinkq rm --cancel {batch}` removes them, the command run again queues the new file"
+        )
 
     def wait_durable(self) -> None:
         """Wait until all that was written is on the server's disk, where the server can tell."""
@@ -120,7 +132,7 @@ class JobQueue:
         """Remove a batch; see `removal.remove`."""
         remove(self._connection, batch)
 
-    def _expired(self, batch: str, jobs: Mapping[int, Job]) -> bool:
+    def _expired(self, batch: str, jobs: JobLines) -> bool:
         """Whether the batch is finished and results of these jobs are gone."""
         if not batches.exists(self._connection, batch):
             return False
@@ -133,7 +145,7 @@ class JobQueue:
         )
         return kept < len(ids)
 
-    def _queue_missing(self, batch: str, jobs: Mapping[int, Job]) -> int:
+    def _queue_missing(self, batch: str, jobs: JobLines) -> int:
         """Queue what the list lacks, looking again whenever another client has changed it."""
         new = 0
         while True:
@@ -231,7 +243,7 @@ def _retry_chunks(ids: list[str]) -> Iterator[list[str]]:
     return batches.chunked(ids, RETRY_CHUNK)
 
 
-def _chunks(batch: str, jobs: Mapping[int, Job], listed: set[str]) -> Iterator[list[_Item]]:
+def _chunks(batch: str, jobs: JobLines, listed: set[str]) -> Iterator[list[_Item]]:
     """The jobs that are not listed, in chunks of one transaction each."""
     chunk: list[_Item] = []
     characters = 0

@@ -6,104 +6,39 @@ out, by an atomic rename. So resuming needs no state of its own: the rows are th
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol, Self
+from typing import Final, Self
 
 import msgspec
 
-from thinkq.client.batches import unanswered
+from thinkq.client import files
+from thinkq.client.batches import counts, unanswered
 from thinkq.client.errors import ThinkqError
-from thinkq.client.job import Job, job_hash
-from thinkq.client.rows import Format, Row, decode_row, encode_row, without_texts
+from thinkq.client.joblines import JobIndex
+from thinkq.client.output import Slot
+from thinkq.client.rows import Format, Row, decode_row, encode_row
 
-ROW_STARTS = (b'{"job_id":"', b'{"id":"batch_req_')
-OF_ANOTHER_INPUT = 0
+ROW_STARTS: Final = (b'{"job_id":"', b'{"id":"batch_req_')
+OF_ANOTHER_INPUT: Final = 0
 """The line number that sorts kept rows of other inputs to the front."""
 
 
-class Output(Protocol):
-    """Where rows go. Used as a context, it is closed at the end, finished or not."""
-
-    present: dict[str, Row]
-    """Rows, without their texts, of jobs that need not run again, by custom_id."""
-    changed: int
-    """Rows left out because their line is another job now."""
-    retried: int
-    """Rows left out because their job is to be retried."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def append(self, row: Row) -> None:
-        """Take a row, in any order."""
-
-    def finish(self) -> None:
-        """All rows were appended: put them into input order, unless that is not wanted."""
-
-
-class StreamOutput:
-    """Rows for a pipe or terminal: in input order, each as soon as all before it are there."""
-
-    def __init__(
-        self, stream: BinaryIO, form: Format, lines: Iterable[int], *, unordered: bool = False
-    ) -> None:
-        self._stream, self._unordered = stream, unordered
-        self._form: Format = form
-        self._pending: dict[int, Row] = {}
-        self._order = iter(sorted(lines))
-        self._next = next(self._order, None)
-        self.present: dict[str, Row] = {}
-        self.changed = self.retried = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """The stream is not ours to close."""
-
-    def append(self, row: Row) -> None:
-        """Take a row; write what is next in order."""
-        if self._unordered:
-            self._write(row)
-            return
-        self._pending[row.line] = row
-        while self._next in self._pending:
-            self._write(self._pending.pop(self._next))
-            self._next = next(self._order, None)
-
-    def finish(self) -> None:
-        """Write what still waits for a row that never came."""
-        for line in sorted(self._pending):
-            self._write(self._pending.pop(line))
-
-    def _write(self, row: Row) -> None:
-        self._stream.write(encode_row(row, self._form))
-        self._stream.flush()
-
-
-class _Slot(NamedTuple):
-    """Where in the file the row of an input line is."""
-
-    line: int
-    offset: int
-    length: int
-
-
 class ResultFile:
-    """The result file of a batch; one process writes it at a time.
+    """The result file of a batch, an `Output`; one process writes it at a time.
 
-    Raises ThinkqError for a file that is no result file, is in another form, or is being written.
+    Raises ThinkqError for a file that is no result file, is in another form, is being written, or
+    has no room; what is in it then stays.
     """
 
     def __init__(
         self,
         path: Path,
         form: Format,
-        jobs: Mapping[int, Job],
+        jobs: JobIndex,
         *,
         again: bool = False,
         retry_failed: bool = False,
@@ -112,11 +47,12 @@ class ResultFile:
         self._path = Path(os.path.realpath(path))
         self._form: Format = form
         self._again, self._retry_failed, self._unordered = again, retry_failed, unordered
-        self._wanted = {job.custom_id: (line, job_hash(job)) for line, job in jobs.items()}
-        self._slots: list[_Slot] = []
-        self.present: dict[str, Row] = {}
+        self._jobs = jobs
+        self._slots: list[Slot] = []
+        self.present: set[int] = set()
+        self.tally: Counter[str] = Counter()
         self.changed = self.retried = 0
-        self._file = _open_locked(self._path)
+        self._file = files.open_locked(self._path)
         try:
             self._take_over()
         except BaseException:
@@ -126,14 +62,15 @@ class ResultFile:
     def append(self, row: Row) -> None:
         """Write the row now, at the end."""
         data = encode_row(row, self._form)
-        self._slots.append(_Slot(row.line, self._size, len(data)))
-        self._file.write(data)
-        self._file.flush()
+        with self._told("its rows are whole"):
+            files.append(self._file, data)
+        self._slots.append(Slot(row.line, self._size, len(data)))
 
     def finish(self) -> None:
         """All rows are there: sort them into input order."""
         if not self._unordered and self._slots != sorted(self._slots):
-            self._replace(sorted(self._slots))
+            with self._told("all rows are there, but not yet in order"):
+                self._replace(sorted(self._slots))
 
     def __enter__(self) -> Self:
         return self
@@ -141,9 +78,20 @@ class ResultFile:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
+    @contextmanager
+    def _told(self, state: str) -> Iterator[None]:
+        """Say of a failed write what state the file is in, and how to go on."""
+        try:
+            yield
+        except OSError as error:
+            raise ThinkqError(
+                f"cannot write {self._path}: {error.strerror}; {state}; "
+                "make room and run the same command again, it goes on"
+            ) from None
+
     @property
     def _size(self) -> int:
-        last = self._slots[-1] if self._slots else _Slot(0, 0, 0)
+        last = self._slots[-1] if self._slots else Slot(0, 0, 0)
         return last.offset + last.length
 
     def _take_over(self) -> None:
@@ -154,10 +102,11 @@ class ResultFile:
             if line is None:
                 dropped = True
             else:
-                self._slots.append(_Slot(line, offset, len(data)))
+                self._slots.append(Slot(line, offset, len(data)))
             offset += len(data)
         if dropped:
-            self._replace(self._slots)
+            with self._told("it is as it was"):
+                self._replace(self._slots)
 
     def _line_to_keep(self, data: bytes) -> int | None:
         """The input line of a row that is kept."""
@@ -166,12 +115,12 @@ class ResultFile:
                 raise self._foreign()
             return None
         row = self._decoded(data)
-        line, hash_now = self._wanted.get(row.custom_id, (OF_ANOTHER_INPUT, row.job_hash))
-        if row.job_hash is None or row.custom_id in self.present:
+        line = self._jobs.line_of(row.custom_id)
+        if row.job_hash is None or line in self.present:
             return None
-        if line == OF_ANOTHER_INPUT:
-            return line
-        if row.job_hash != hash_now:
+        if line is None:
+            return OF_ANOTHER_INPUT
+        if row.job_hash != self._jobs.hash_of(line):
             self.changed += 1
             return None
         if self._again:
@@ -179,7 +128,8 @@ class ResultFile:
         if self._retry_failed and unanswered(row):
             self.retried += 1
             return None
-        self.present[row.custom_id or ""] = without_texts(row)
+        self.present.add(line)
+        self.tally.update(counts(row))
         return line
 
     def _decoded(self, data: bytes) -> Row:
@@ -197,35 +147,15 @@ class ResultFile:
     def _foreign(self) -> ThinkqError:
         return ThinkqError(f"{self._path} is not a result file; choose another with -o")
 
-    def _replace(self, slots: list[_Slot]) -> None:
+    def _replace(self, slots: list[Slot]) -> None:
         """Put a file with these rows in place of the present one."""
-        temporary = self._path.with_name(f"{self._path.name}.tmp")
-        moved: list[_Slot] = []
+        moved: list[Slot] = []
         offset = 0
-        with temporary.open("wb") as file:
+        with files.replacing(self._path) as file:
             for slot in slots:
                 self._file.seek(slot.offset)
-                file.write(self._file.read(slot.length))
+                files.append(file, self._file.read(slot.length))
                 moved.append(slot._replace(offset=offset))
                 offset += slot.length
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._path)
         self._file.close()
-        self._file, self._slots = _open_locked(self._path), moved
-        self._file.seek(0, os.SEEK_END)
-
-
-def _open_locked(path: Path) -> BinaryIO:
-    """The file, made if need be, and locked against a second writer."""
-    if path.exists() and not path.is_file():
-        raise ThinkqError(f"{path} is not a plain file; use `-o -` and redirect the output")
-    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise ThinkqError(
-            f"{path} is being written by another thinkq; wait, or choose -o"
-        ) from None
-    return file
+        self._file, self._slots = file, moved

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
 
@@ -15,12 +15,13 @@ import redis
 from thinkq.client import batches, keys, launch, live, stream
 from thinkq.client.batchfile import BatchFile, read_batch
 from thinkq.client.client import Client
-from thinkq.client.job import Job, job_hash
+from thinkq.client.joblines import JobLines
+from thinkq.client.output import Output, StreamOutput
 from thinkq.client.progress import Observer, Pace, observing
-from thinkq.client.queue import JobQueue, batch_id
+from thinkq.client.queue import JobQueue
 from thinkq.client.render import summary
 from thinkq.client.result import Result
-from thinkq.client.resultfile import Output, ResultFile, StreamOutput
+from thinkq.client.resultfile import ResultFile
 from thinkq.client.rows import Format, error_row, result_row
 from thinkq.client.settings import Settings
 from thinkq.client.workers import note_of_workers
@@ -48,25 +49,11 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(options: RunOptions, settings: Settings, out: BinaryIO, err: TextIO) -> int:
     """Run the batch and return the exit code. Raises ThinkqError; rows that came stay written."""
-    file = read_checked(options.source, settings, options.defaults, err, options.skip_invalid)
-    with _opened(options, file, out) as output:
-        batch = batch_id(file.jobs, secrets.token_hex(8) if options.again else "")
-        pace = Pace(len(file.lines))
-        for row in output.present.values():
-            pace.count(row)
-        for line in file.lines:
-            if line.error:
-                row = error_row(keys.job_id(batch, line.number), line.custom_id, line.error)
-                output.append(row)
-                pace.count(row)
-        pace.start()
-        todo = {n: job for n, job in file.jobs.items() if job.custom_id not in output.present}
-        _report_resumption(output, todo, err)
-        if todo:
-            model = _model_to_load(todo)
-            with launch.running(settings, model) as check, Client(settings=settings) as client:
-                _Work(client, batch, todo, output, pace, err).run(options, check)
-        output.finish()
+    with (
+        read_checked(options.source, settings, options.defaults, err, options.skip_invalid) as file,
+        _opened(options, file, out) as output,
+    ):
+        pace = _run(file, output, options, settings, err)
     for text in summary(pace.tally, new_tokens=pace.new_tokens, seconds=pace.seconds):
         print(text, file=err)
     code = exit_code(pace.tally)
@@ -75,6 +62,31 @@ def run(options: RunOptions, settings: Settings, out: BinaryIO, err: TextIO) -> 
     if options.output != "-":
         print(f"results: {options.output}", file=err)
     return code
+
+
+def _run(
+    file: BatchFile, output: Output, options: RunOptions, settings: Settings, err: TextIO
+) -> Pace:
+    """Bring the output what it lacks."""
+    batch = file.batch_id(secrets.token_hex(8) if options.again else "")
+    pace = Pace(len(file) + len(file.bad))
+    pace.tally.update(output.tally)
+    for bad in file.bad:
+        row = error_row(keys.job_id(batch, bad.error.line), bad.custom_id, bad.error)
+        output.append(row)
+        pace.count(row)
+    pace.start()
+    todo = file.without(output.present)
+    _report_resumption(output, todo, err)
+    if todo:
+        # A worker that is started here loads the model of the file, if it names just one.
+        model = next(iter(file.models)) if len(file.models) == 1 else None
+        with launch.running(settings, model) as check, Client(settings=settings) as client:
+            work = _Work(client, batch, file, output, pace, err)
+            work.queue(todo, retry_failed=options.retry_failed)
+            work.take_results(check)
+    output.finish()
+    return pace
 
 
 def read_checked(
@@ -86,14 +98,18 @@ def read_checked(
 ) -> BatchFile:
     """The batch file, with its warnings told. Raises InvalidBatch for bad lines, unless skipped."""
     file = read_batch(source, max_line_bytes=settings.max_line_bytes, defaults=defaults)
-    for warning in file.warnings:
-        print(warning, file=err)
-    if not skip_invalid:
-        file.require_good()
-    for error in file.errors:
-        print(f"skipped: {error}", file=err)
-    if settings.model == "demo" and any(job.model is None for job in file.jobs.values()):
-        print("no model is named: using the small demo model that comes with thinkq", file=err)
+    try:
+        for warning in file.warnings:
+            print(warning, file=err)
+        if not skip_invalid:
+            file.require_good()
+        for error in file.errors:
+            print(f"skipped: {error}", file=err)
+        if settings.model == "demo" and None in file.models:
+            print("no model is named: using the small demo model that comes with thinkq", file=err)
+    except BaseException:
+        file.close()
+        raise
     return file
 
 
@@ -110,20 +126,37 @@ class _Work:
         self,
         client: Client,
         batch: str,
-        jobs: Mapping[int, Job],
+        file: BatchFile,
         output: Output,
         pace: Pace,
         err: TextIO,
     ) -> None:
-        self._client, self._batch, self._jobs = client, batch, jobs
+        self._client, self._batch, self._file = client, batch, file
         self._output, self._pace, self._err = output, pace, err
-        self._waiting = {keys.job_id(batch, line): job for line, job in jobs.items()}
+        self._waiting: set[str] = set()
 
-    def run(self, options: RunOptions, check: launch.Check) -> None:
-        """Queue the jobs and take all their results."""
-        self._submit(options)
+    def queue(self, jobs: JobLines, *, retry_failed: bool) -> None:
+        """Queue those jobs that the batch lacks and, if wanted, those that have no answer."""
+        self._waiting = {keys.job_id(self._batch, line) for line in jobs}
+        if retry_failed:
+            self._retry()
+        batch = self._client.submit_as(self._batch, jobs, name=self._file.name)
+        there = len(jobs) - batch.new_jobs
+        also = f", {there} were there already" if there else ""
+        print(f"batch {self._batch}: {batch.new_jobs} jobs queued{also}", file=self._err)
+
+    def _retry(self) -> None:
+        with self._client.reaching():
+            found = batches.results(self._client.connection, self._waiting)
+            lines = {batches.line_of(r.job_id) for r in found if batches.unanswered(r)}
+            queue = JobQueue(self._client.connection, self._client.settings.retention_s)
+            for chunk in batches.chunked(self._file.only(lines).items()):
+                queue.retry(self._batch, dict(chunk))
+
+    def take_results(self, check: launch.Check) -> None:
+        """Take all results, as they come."""
         connection = self._client.connection
-        for result in batches.results(connection, list(self._waiting)):
+        for result in batches.results(connection, sorted(self._waiting, key=batches.line_of)):
             self._take(result)
         self._pace.start()
         if not self._waiting:
@@ -136,19 +169,10 @@ class _Work:
                 self._take(result)
                 observer.changed()
 
-    def _submit(self, options: RunOptions) -> None:
-        with self._client.reaching():
-            queue = JobQueue(self._client.connection, self._client.settings.retention_s)
-            if options.retry_failed:
-                queue.retry(self._batch, self._jobs)
-            new = queue.submit(self._batch, self._jobs, name=Path(options.source).name)
-            queue.wait_durable()
-        there = f", {len(self._jobs) - new} were there already" if new < len(self._jobs) else ""
-        print(f"batch {self._batch}: {new} jobs queued{there}", file=self._err)
-
     def _take(self, result: Result) -> None:
-        job = self._waiting.pop(result.job_id)
-        self._output.append(result_row(result, job_hash(job)))
+        self._waiting.discard(result.job_id)
+        line = batches.line_of(result.job_id)
+        self._output.append(result_row(result, self._file.index.hash_of(line)))
         self._pace.count(result)
 
 
@@ -177,19 +201,19 @@ class Idle:
 
 def _opened(options: RunOptions, file: BatchFile, out: BinaryIO) -> Output:
     if options.output == "-":
-        lines = [line.number for line in file.lines]
+        lines = [*file, *(bad.error.line for bad in file.bad)]
         return StreamOutput(out, options.form, lines, unordered=options.unordered)
     return ResultFile(
         Path(options.output),
         options.form,
-        file.jobs,
+        file.index,
         again=options.again,
         retry_failed=options.retry_failed,
         unordered=options.unordered,
     )
 
 
-def _report_resumption(output: Output, todo: Mapping[int, Job], err: TextIO) -> None:
+def _report_resumption(output: Output, todo: Sized, err: TextIO) -> None:
     if output.changed:
         print(
             f"{output.changed} lines have changed since their row was written: run anew", file=err
@@ -198,9 +222,3 @@ def _report_resumption(output: Output, todo: Mapping[int, Job], err: TextIO) -> 
         print(f"{output.retried} jobs without an answer are run again", file=err)
     if output.present:
         print(f"{len(output.present)} rows are there already, {len(todo)} jobs to go", file=err)
-
-
-def _model_to_load(jobs: Mapping[int, Job]) -> str | None:
-    """The model that a worker started for these jobs has to load, where they agree on one."""
-    named = {job.model for job in jobs.values()}
-    return named.pop() if len(named) == 1 else None

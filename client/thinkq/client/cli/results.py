@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
 import click
 
+from thinkq.client import files
 from thinkq.client.cli.options import BATCH, format_option
 from thinkq.client.client import Client
 from thinkq.client.rows import Format, encode_row, stored_rows
@@ -28,21 +30,19 @@ def results(batch: str, output: str | None, form: Format) -> None:
     with Client(settings=load_settings()) as client:
         ids = client.batch(batch).job_ids
         if output in (None, "-"):
-            written = _write(client, ids, form, sys.stdout.buffer)
+            written = _write(client, ids, form, sys.stdout.buffer.write)
+            sys.stdout.buffer.flush()
         else:
-            temporary = Path(f"{output}.tmp")
-            with temporary.open("wb") as file:
-                written = _write(client, ids, form, file)
-            temporary.replace(output)
+            with files.written_anew(Path(os.path.realpath(output))) as file:
+                written = _write(client, ids, form, lambda row: files.append(file, row))
     if written < len(ids):
         click.echo(f"{len(ids) - written} of {len(ids)} jobs have not ended yet", err=True)
 
 
-def _write(client: Client, ids: list[str], form: Format, file: BinaryIO) -> int:
+def _write(client: Client, ids: list[str], form: Format, write: Callable[[bytes], object]) -> int:
     written = 0
     with client.reaching():
         for row in stored_rows(client.connection, ids):
-            file.write(encode_row(row, form))
+            write(encode_row(row, form))
             written += 1
-    file.flush()
     return written

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from thinkq.client import batches, keys
@@ -14,8 +13,7 @@ from thinkq.client.batches import BatchStatus
 from thinkq.client.cancel import Cancellation
 from thinkq.client.client import Batch, Client
 from thinkq.client.errors import NotFinished, NotFound, ThinkqError
-from thinkq.client.job import Job
-from thinkq.client.queue import batch_id
+from thinkq.client.joblines import JobLines
 from thinkq.client.settings import Settings
 from thinkq.client.steps import Ask, Idle, Perform, Script, Step, drive, drive_async, nothing
 from thinkq.client.testing.memory import Memory
@@ -51,11 +49,8 @@ class MemoryClient(Client):
         for _ in range(number):
             self.memory.step()
 
-    def submit_lines(
-        self, jobs: Mapping[int, Job], *, name: str = "", again: bool = False, durable: bool = True
-    ) -> Batch:
-        """As `Client.submit_lines`."""
-        id = batch_id(jobs, secrets.token_hex(8) if again else "")
+    def submit_as(self, id: str, jobs: JobLines, *, name: str = "", durable: bool = True) -> Batch:
+        """As `Client.submit_as`."""
         new_jobs = self.memory.submit(id, jobs, name)
         batch = self.batch(id)
         batch.new_jobs = new_jobs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ from thinkq.client.batches import BatchStatus
 from thinkq.client.cancel import Cancellation
 from thinkq.client.events import Event
 from thinkq.client.job import Job
+from thinkq.client.joblines import JobLines
 from thinkq.client.result import Result, decode_result, encode_result
 from thinkq.client.steps import Call, Step
 from thinkq.client.testing.reply import ScriptedAnswers
@@ -47,7 +47,7 @@ class Memory:
         self._rows: list[Row] = []
         self._entries = 0
 
-    def submit(self, id: str, jobs: Mapping[int, Job], name: str) -> int:
+    def submit(self, id: str, jobs: JobLines, name: str) -> int:
         """Queue those jobs that the batch lacks; how many they were."""
         batch = self.batches.setdefault(id, Batch(name, time.time()))
         self._data[keys.batch(id)] = batch
