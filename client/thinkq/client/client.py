@@ -106,11 +106,15 @@ class Client:
         jobs: Mapping[int, Job],
         *,
         name: str = "",
+        id: str | None = None,
         again: bool = False,
         durable: bool = True,
     ) -> Batch:
-        """As `submit`, for jobs that have the numbers (from 1) of the lines they were read from."""
-        batch = batch_id(jobs, secrets.token_hex(8) if again else "")
+        """As `submit`, for jobs that have the numbers (from 1) of the lines they were read from.
+
+        `id` is the batch's, where it is known already (`queue.batch_id`).
+        """
+        batch = id or batch_id(jobs, secrets.token_hex(8) if again else "")
         with self.reaching():
             queue = self._queue()
             new_jobs = queue.submit(batch, jobs, name=name)

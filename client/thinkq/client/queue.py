@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -46,9 +46,14 @@ def batch_id(jobs: Mapping[int, Job], salt: str = "") -> str:
 
     A salt makes another batch of the same jobs.
     """
+    return id_of_hashes(((line, job_hash(job)) for line, job in jobs.items()), salt)
+
+
+def id_of_hashes(hashes: Iterable[tuple[int, str]], salt: str = "") -> str:
+    """As `batch_id`, of lines and the hashes of their jobs."""
     digest = hashlib.sha256(salt.encode())
-    for line, job in jobs.items():
-        digest.update(f"{line} {job_hash(job)}\n".encode())
+    for line, job in hashes:
+        digest.update(f"{line} {job}\n".encode())
     return f"b{digest.hexdigest()[:12]}"
 
 
@@ -100,20 +105,20 @@ class JobQueue:
         with contextlib.suppress(redis.ResponseError):
             self._connection.execute_command("WAITAOF", 1, 0, DURABLE_WAIT_MS)  # type: ignore[no-untyped-call]
 
-    def retry(self, batch: str, jobs: Mapping[int, Job] | None = None) -> int:
+    def retry(self, batch: str, lines: Iterable[int] | None = None) -> int:
         """Queue anew those of the jobs that failed, were cancelled or came back empty.
 
-        Without `jobs`: all of the batch, as Redis still has them, lost ones among them. Returns how
-        many they were. Their old results are gone.
+        `lines` are those of the jobs that are meant; None: all of the batch, lost ones among them.
+        Returns how many were queued, as Redis still has them. Their old results are gone.
         """
         # What a cancelled job has left in a queue would make it run twice.
         drop_ended(self._connection, batch)
-        if jobs is None:
+        if lines is None:
             ids = batches.listed_ids(self._connection, batch)
             lost = losses.lost_ids(self._connection, batch)
         else:
-            ids, lost = [keys.job_id(batch, line) for line in jobs], []
-        again = sum(self._retry_chunk(batch, chunk, jobs) for chunk in _retry_chunks(ids))
+            ids, lost = [keys.job_id(batch, line) for line in lines], []
+        again = sum(self._retry_chunk(batch, chunk) for chunk in _retry_chunks(ids))
         return again + sum(self._requeue_chunk(batch, chunk) for chunk in _retry_chunks(lost))
 
     def remove(self, batch: str) -> None:
@@ -161,14 +166,14 @@ class JobQueue:
             pipe.hset(keys.batch(batch), "total", str(length + len(chunk)))
             return batches.execute(pipe)
 
-    def _retry_chunk(self, batch: str, ids: list[str], jobs: Mapping[int, Job] | None) -> int:
+    def _retry_chunk(self, batch: str, ids: list[str]) -> int:
         """Take back the results of these jobs that have no answer, and queue the jobs anew."""
         while True:
             with self._connection.pipeline() as pipe:
                 pipe.watch(*map(keys.result, ids))  # type: ignore[no-untyped-call]
                 found = batches.results(self._connection, ids)
                 unanswered = {r.job_id: r for r in found if batches.unanswered(r)}
-                items = self._items(list(unanswered), jobs)
+                items = self._items(list(unanswered))
                 if not items:
                     return 0
                 taken_back: Counter[str] = Counter()
@@ -187,16 +192,14 @@ class JobQueue:
         """Queue anew those of these lost jobs that Redis still has; none if another client does."""
         with self._connection.pipeline() as pipe:
             pipe.watch(*map(RQJob.key_for, ids))  # type: ignore[no-untyped-call]
-            items = self._items(losses.without_result(self._connection, ids), None)
+            items = self._items(losses.without_result(self._connection, ids))
             pipe.multi()
             batches.keep(pipe, batch)
             self._enqueue(pipe, items)
             return len(items) if batches.execute(pipe) else 0
 
-    def _items(self, ids: list[str], jobs: Mapping[int, Job] | None) -> list[_Item]:
-        """The jobs as they are queued: as given, else as Redis still has them."""
-        if jobs is not None:
-            return [_item(job_id, jobs[batches.line_of(job_id)]) for job_id in ids]
+    def _items(self, ids: list[str]) -> list[_Item]:
+        """The jobs as they were queued; those that Redis still has."""
         return [
             _Item(stored.job_id, stored.payload, keys.priority_of(stored.queue))
             for stored in stored_jobs(self._connection, ids)

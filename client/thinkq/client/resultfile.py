@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol, Self
 
 import msgspec
 
-from thinkq.client.batches import unanswered
+from thinkq.client.batches import counts, unanswered
 from thinkq.client.errors import ThinkqError
-from thinkq.client.job import Job, job_hash
-from thinkq.client.rows import Format, Row, decode_row, encode_row, without_texts
+from thinkq.client.rows import Format, Row, decode_row, encode_row
 
 ROW_STARTS = (b'{"job_id":"', b'{"id":"batch_req_')
 OF_ANOTHER_INPUT = 0
@@ -27,8 +28,10 @@ OF_ANOTHER_INPUT = 0
 class Output(Protocol):
     """Where rows go. Used as a context, it is closed at the end, finished or not."""
 
-    present: dict[str, Row]
-    """Rows, without their texts, of jobs that need not run again, by custom_id."""
+    present: dict[str, int]
+    """The lines of jobs that need not run again, because their row is there, by custom_id."""
+    kept: Counter[str]
+    """The counts of those rows, see `batches.counts`."""
     changed: int
     """Rows left out because their line is another job now."""
     retried: int
@@ -53,10 +56,12 @@ class StreamOutput:
     ) -> None:
         self._stream, self._unordered = stream, unordered
         self._form: Format = form
-        self._pending: dict[int, Row] = {}
+        self._pending: dict[int, _Slot] = {}
+        self._aside = tempfile.TemporaryFile()  # noqa: SIM115  # it closes in __exit__
         self._order = iter(sorted(lines))
         self._next = next(self._order, None)
-        self.present: dict[str, Row] = {}
+        self.present: dict[str, int] = {}
+        self.kept: Counter[str] = Counter()
         self.changed = self.retried = 0
 
     def __enter__(self) -> Self:
@@ -64,24 +69,34 @@ class StreamOutput:
 
     def __exit__(self, *_: object) -> None:
         """The stream is not ours to close."""
+        self._aside.close()
 
     def append(self, row: Row) -> None:
-        """Take a row; write what is next in order."""
-        if self._unordered:
-            self._write(row)
+        """Take a row; write what is next in order. Rows that must wait do so on disk."""
+        data = encode_row(row, self._form)
+        if not self._unordered and row.line != self._next:
+            self._pending[row.line] = _Slot(row.line, self._aside.seek(0, os.SEEK_END), len(data))
+            self._aside.write(data)
             return
-        self._pending[row.line] = row
-        while self._next in self._pending:
-            self._write(self._pending.pop(self._next))
+        self._write(data)
+        if not self._unordered:
             self._next = next(self._order, None)
+            while self._next in self._pending:
+                self._write_pending(self._next)
+                self._next = next(self._order, None)
 
     def finish(self) -> None:
         """Write what still waits for a row that never came."""
         for line in sorted(self._pending):
-            self._write(self._pending.pop(line))
+            self._write_pending(line)
 
-    def _write(self, row: Row) -> None:
-        self._stream.write(encode_row(row, self._form))
+    def _write_pending(self, line: int) -> None:
+        slot = self._pending.pop(line)
+        self._aside.seek(slot.offset)
+        self._write(self._aside.read(slot.length))
+
+    def _write(self, data: bytes) -> None:
+        self._stream.write(data)
         self._stream.flush()
 
 
@@ -96,14 +111,15 @@ class _Slot(NamedTuple):
 class ResultFile:
     """The result file of a batch; one process writes it at a time.
 
-    Raises ThinkqError for a file that is no result file, is in another form, or is being written.
+    `wanted` has the line and the hash of each job of the input, by custom_id. Raises ThinkqError
+    for a file that is no result file, is in another form, or is being written.
     """
 
     def __init__(
         self,
         path: Path,
         form: Format,
-        jobs: Mapping[int, Job],
+        wanted: Mapping[str, tuple[int, str]],
         *,
         again: bool = False,
         retry_failed: bool = False,
@@ -112,9 +128,10 @@ class ResultFile:
         self._path = Path(os.path.realpath(path))
         self._form: Format = form
         self._again, self._retry_failed, self._unordered = again, retry_failed, unordered
-        self._wanted = {job.custom_id: (line, job_hash(job)) for line, job in jobs.items()}
+        self._wanted = wanted
         self._slots: list[_Slot] = []
-        self.present: dict[str, Row] = {}
+        self.present: dict[str, int] = {}
+        self.kept: Counter[str] = Counter()
         self.changed = self.retried = 0
         self._file = _open_locked(self._path)
         try:
@@ -166,8 +183,9 @@ class ResultFile:
                 raise self._foreign()
             return None
         row = self._decoded(data)
-        line, hash_now = self._wanted.get(row.custom_id, (OF_ANOTHER_INPUT, row.job_hash))
-        if row.job_hash is None or row.custom_id in self.present:
+        custom_id = row.custom_id or ""
+        line, hash_now = self._wanted.get(custom_id, (OF_ANOTHER_INPUT, row.job_hash))
+        if row.job_hash is None or custom_id in self.present:
             return None
         if line == OF_ANOTHER_INPUT:
             return line
@@ -179,7 +197,8 @@ class ResultFile:
         if self._retry_failed and unanswered(row):
             self.retried += 1
             return None
-        self.present[row.custom_id or ""] = without_texts(row)
+        self.present[custom_id] = line
+        self.kept.update(counts(row))
         return line
 
     def _decoded(self, data: bytes) -> Row:

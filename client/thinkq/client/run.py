@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
 
@@ -13,11 +13,10 @@ import msgspec
 import redis
 
 from thinkq.client import batches, keys, launch, live, stream
-from thinkq.client.batchfile import BatchFile, read_batch
+from thinkq.client.batchfile import BatchFile, FileJobs, Line, read_batch
 from thinkq.client.client import Client
-from thinkq.client.job import Job, job_hash
 from thinkq.client.progress import Observer, Pace, observing
-from thinkq.client.queue import JobQueue, batch_id
+from thinkq.client.queue import JobQueue
 from thinkq.client.render import summary
 from thinkq.client.result import Result
 from thinkq.client.resultfile import Output, ResultFile, StreamOutput
@@ -50,22 +49,21 @@ def run(options: RunOptions, settings: Settings, out: BinaryIO, err: TextIO) -> 
     """Run the batch and return the exit code. Raises ThinkqError; rows that came stay written."""
     file = read_checked(options.source, settings, options.defaults, err, options.skip_invalid)
     with _opened(options, file, out) as output:
-        batch = batch_id(file.jobs, secrets.token_hex(8) if options.again else "")
+        batch = file.batch_id(secrets.token_hex(8) if options.again else "")
         pace = Pace(len(file.lines))
-        for row in output.present.values():
-            pace.count(row)
+        pace.tally.update(output.kept)
         for line in file.lines:
             if line.error:
                 row = error_row(keys.job_id(batch, line.number), line.custom_id, line.error)
                 output.append(row)
                 pace.count(row)
         pace.start()
-        todo = {n: job for n, job in file.jobs.items() if job.custom_id not in output.present}
+        todo = [line for line in file.good if line.custom_id not in output.present]
         _report_resumption(output, todo, err)
         if todo:
             model = _model_to_load(todo)
             with launch.running(settings, model) as check, Client(settings=settings) as client:
-                _Work(client, batch, todo, output, pace, err).run(options, check)
+                _Work(client, batch, FileJobs(file, todo), output, pace, err).run(options, check)
         output.finish()
     for text in summary(pace.tally, new_tokens=pace.new_tokens, seconds=pace.seconds):
         print(text, file=err)
@@ -92,7 +90,7 @@ def read_checked(
         file.require_good()
     for error in file.errors:
         print(f"skipped: {error}", file=err)
-    if settings.model == "demo" and any(job.model is None for job in file.jobs.values()):
+    if settings.model == "demo" and any(line.model is None for line in file.good):
         print("no model is named: using the small demo model that comes with thinkq", file=err)
     return file
 
@@ -110,14 +108,14 @@ class _Work:
         self,
         client: Client,
         batch: str,
-        jobs: Mapping[int, Job],
+        jobs: FileJobs,
         output: Output,
         pace: Pace,
         err: TextIO,
     ) -> None:
         self._client, self._batch, self._jobs = client, batch, jobs
         self._output, self._pace, self._err = output, pace, err
-        self._waiting = {keys.job_id(batch, line): job for line, job in jobs.items()}
+        self._waiting = {keys.job_id(batch, line): known for line, known in jobs.hashes.items()}
 
     def run(self, options: RunOptions, check: launch.Check) -> None:
         """Queue the jobs and take all their results."""
@@ -147,8 +145,7 @@ class _Work:
         print(f"batch {self._batch}: {new} jobs queued{there}", file=self._err)
 
     def _take(self, result: Result) -> None:
-        job = self._waiting.pop(result.job_id)
-        self._output.append(result_row(result, job_hash(job)))
+        self._output.append(result_row(result, self._waiting.pop(result.job_id)))
         self._pace.count(result)
 
 
@@ -182,14 +179,14 @@ def _opened(options: RunOptions, file: BatchFile, out: BinaryIO) -> Output:
     return ResultFile(
         Path(options.output),
         options.form,
-        file.jobs,
+        {line.custom_id or "": (line.number, line.hash) for line in file.good},
         again=options.again,
         retry_failed=options.retry_failed,
         unordered=options.unordered,
     )
 
 
-def _report_resumption(output: Output, todo: Mapping[int, Job], err: TextIO) -> None:
+def _report_resumption(output: Output, todo: Sequence[Line], err: TextIO) -> None:
     if output.changed:
         print(
             f"{output.changed} lines have changed since their row was written: run anew", file=err
@@ -200,7 +197,7 @@ def _report_resumption(output: Output, todo: Mapping[int, Job], err: TextIO) -> 
         print(f"{len(output.present)} rows are there already, {len(todo)} jobs to go", file=err)
 
 
-def _model_to_load(jobs: Mapping[int, Job]) -> str | None:
+def _model_to_load(lines: Iterable[Line]) -> str | None:
     """The model that a worker started for these jobs has to load, where they agree on one."""
-    named = {job.model for job in jobs.values()}
+    named = {line.model for line in lines}
     return named.pop() if len(named) == 1 else None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
+from thinkq.client.cli.options import job_defaults, job_options
 from thinkq.client.cli.watch import watch_batch
 from thinkq.client.client import Batch, Client
+from thinkq.client.errors import InvalidBatch
 from thinkq.client.keys import QUEUES, Priority
 from thinkq.client.run import read_checked
 from thinkq.client.server import eviction_warning
@@ -19,9 +23,20 @@ from thinkq.client.settings import load_settings
 @click.command()
 @click.argument("file", metavar="FILE|-")
 @click.option("--wait", is_flag=True, help="Show progress until all jobs have ended.")
+@job_options
 @click.option("--priority", type=click.Choice(list(QUEUES)), help="Of jobs that state none.")
+@click.option("--name", metavar="TEXT", help="The batch's name; default: that of the file.")
+@click.option("--skip-invalid", is_flag=True, help="Queue the good lines, leave out bad ones.")
 @click.option("--again", is_flag=True, help="Queue the jobs although they were queued before.")
-def submit(file: str, wait: bool, priority: Priority | None, again: bool) -> int:
+def submit(
+    file: str,
+    wait: bool,
+    priority: Priority | None,
+    name: str | None,
+    skip_invalid: bool,
+    again: bool,
+    **job: Any,
+) -> int:
     """Queue all jobs of a batch file and print the batch's id.
 
     The whole file is checked first. The same file makes the same batch, which is not run twice.
@@ -31,10 +46,13 @@ def submit(file: str, wait: bool, priority: Priority | None, again: bool) -> int
       thinkq submit jobs.jsonl --priority low
     """
     settings = load_settings()
-    defaults = {} if priority is None else {"priority": priority}
-    jobs = read_checked(file, settings, defaults, sys.stderr).jobs
+    defaults = job_defaults(**job) | ({} if priority is None else {"priority": priority})
+    read = read_checked(file, settings, defaults, sys.stderr, skip_invalid)
+    if not read.good:
+        raise InvalidBatch("nothing was queued: no line can run", [])
+    id = read.batch_id(secrets.token_hex(8) if again else "")
     with Client(settings=settings) as client:
-        batch = client.submit_lines(jobs, name=Path(file).name, again=again)
+        batch = client.submit_lines(read.jobs, name=name or Path(file).name, id=id)
         for text in notes(client, batch):
             click.echo(text, err=True)
         click.echo(batch.id)

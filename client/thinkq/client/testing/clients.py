@@ -52,10 +52,16 @@ class MemoryClient(Client):
             self.memory.step()
 
     def submit_lines(
-        self, jobs: Mapping[int, Job], *, name: str = "", again: bool = False, durable: bool = True
+        self,
+        jobs: Mapping[int, Job],
+        *,
+        name: str = "",
+        id: str | None = None,
+        again: bool = False,
+        durable: bool = True,
     ) -> Batch:
         """As `Client.submit_lines`."""
-        id = batch_id(jobs, secrets.token_hex(8) if again else "")
+        id = id or batch_id(jobs, secrets.token_hex(8) if again else "")
         new_jobs = self.memory.submit(id, jobs, name)
         batch = self.batch(id)
         batch.new_jobs = new_jobs
