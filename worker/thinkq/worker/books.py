@@ -162,15 +162,22 @@ class Books(BaseWorker):
         """Record in RQ that the job has ended. RQ keeps the job id in place of the answer."""
         job = lease.job
         job.ended_at = utc_now()
-        if lease.answered and status == "cancelled":
-            self._close_cancelled(lease)
-        elif status == "done":
+        if status == "done":
             job._result = job.id  # RQ offers no other way to say what a job returned.
             self.handle_job_success(
                 job, lease.queue, lease.queue.started_job_registry, lease.execution
             )
         else:
             self._close_failed(lease, status)
+
+    def close_answered(self, lease: Lease, status: Status) -> None:
+        """Record the end of a job that has its result from elsewhere; this attempt was none."""
+        # First: whoever finds the execution open after a crash comes here again.
+        self.connection.hdel(keys.ATTEMPTS, lease.job.id)
+        if status == "cancelled":
+            self._close_cancelled(lease)
+        else:
+            self.close(lease, status)
 
     def _close_cancelled(self, lease: Lease) -> None:
         """Undo the start of a job that was cancelled in the queue at that moment."""
