@@ -181,9 +181,9 @@ def test_what_is_not_there_or_not_in_time_is_told(run: Run, worker: SimulatedWor
 def test_a_server_that_is_away_is_a_thinkq_error(settings: Settings) -> None:
     async def main() -> None:
         async with AsyncClient(settings=load_settings({}, home=settings.home)) as client:
-            with pytest.raises(RedisUnavailable, match="daemon run"):
+            with pytest.raises(RedisUnavailable, match="daemon start"):
                 await client.submit([asking("x")])
-            with pytest.raises(RedisUnavailable, match="daemon run"):
+            with pytest.raises(RedisUnavailable, match="daemon start"):
                 await anext(client.follow("b1-1"))
 
     asyncio.run(main())

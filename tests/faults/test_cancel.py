@@ -79,7 +79,7 @@ def test_a_worker_killed_beside_a_cancel_leaves_one_result_for_each_job(
         worker.send_signal(signal.SIGKILL)
     assert outcome.stopping
     assert outcome.cancelled + outcome.stopping + outcome.ended == 40
-    with worker_process(settings):
+    with worker_process(settings, "--step", "0.02"):
         wait_until(have_results(connection, ids), timeout=60)
     assert batches.status(connection, "b1").cancelled == 40
     assert done_entries(connection, ids) == [1] * 40

@@ -22,6 +22,7 @@ from support.queues import (
     opened,
     queue,
     result,
+    started,
     streamed,
     submit,
     tick_until,
@@ -33,7 +34,12 @@ from thinkq.client.commit import Committer
 from thinkq.client.serializer import MsgpackSerializer
 from thinkq.client.settings import Settings
 from thinkq.worker.books import Books
-from thinkq.worker.recovery import reconcile
+from thinkq.worker.lease import Lease
+from thinkq.worker.recovery import host_id, reconcile
+
+
+class Killed(Exception):
+    """Stands for the worker's death."""
 
 
 def failures(connection: redis.Redis) -> int:
@@ -94,6 +100,49 @@ def test_a_cancel_in_the_moment_of_the_start_wins_and_is_no_failure(
         assert failures(connection) == 0
     assert engine.added == []
     assert_canceled(connection, job_id)
+
+
+def test_a_worker_that_dies_in_the_moment_of_such_a_start_leaves_nothing_behind(
+    settings: Settings, connection: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The execution is open, the result is there, and the next worker finds both."""
+    (job_id,) = submit(connection, "b1", job(1))
+    dead = Books(connection, settings, host_id(settings))
+    fetch = Books._fetch
+
+    def overtaken(self: Books, id: str) -> RQJob | None:
+        found = fetch(self, id)
+        if self is dead:
+            cancel(connection, settings, id)
+        return found
+
+    monkeypatch.setattr(Books, "_fetch", overtaken)
+    lease = started(dead)
+    assert (lease.job.id, lease.answered) == (job_id, True)
+    with opened(settings) as process:
+        tick_until(process, have_results(connection, [job_id]))
+        assert failures(connection) == 0
+    assert_canceled(connection, job_id)
+
+
+def test_a_worker_that_dies_once_its_books_are_closed_has_left_nothing_open(
+    settings: Settings, connection: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks at such a job again, so nothing may come after the last step."""
+    (job_id,) = submit(connection, "b1", job(1))
+    books = Books(connection, settings, "here")
+    lease = started(books)
+    assert lease.job.id == job_id
+    close = Books._close_cancelled
+
+    def dies_after(self: Books, lease: Lease) -> None:
+        close(self, lease)
+        raise Killed
+
+    monkeypatch.setattr(Books, "_close_cancelled", dies_after)
+    with pytest.raises(Killed):
+        books.close_answered(lease, "cancelled")
+    assert left_over(connection) == {}
 
 
 def test_qw_05_a_cancelled_batch_stops_what_runs_and_ends_what_waits(

@@ -199,7 +199,8 @@ class JobQueue:
         """Queue anew those of these lost jobs that Redis still has; none if another client does."""
         with self._connection.pipeline() as pipe:
             pipe.watch(*map(RQJob.key_for, ids))  # type: ignore[no-untyped-call]
-            items = self._items(losses.without_result(self._connection, ids), None)
+            still_lost = set(losses.lost_ids(self._connection, batch)).intersection(ids)
+            items = self._items(sorted(still_lost, key=batches.line_of), None)
             pipe.multi()
             batches.keep(pipe, batch)
             self._enqueue(pipe, items)

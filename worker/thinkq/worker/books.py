@@ -19,31 +19,23 @@ from rq.exceptions import NoSuchJobError
 from rq.executions import Execution
 from rq.job import Job as RQJob
 from rq.job import JobStatus
-from rq.registry import CanceledJobRegistry, clean_registries
-from rq.results import Result as RQResult
+from rq.registry import clean_registries
 from rq.suspension import is_suspended
-from rq.utils import now as utc_now
-from rq.worker import BaseWorker, WorkerStatus
+from rq.worker import WorkerStatus
 from rq.worker_registration import clean_worker_registry
 
 from thinkq.client import keys
-from thinkq.client.result import Status
 from thinkq.client.serializer import MsgpackSerializer
 from thinkq.client.settings import Settings
+from thinkq.worker.endings import Endings
 from thinkq.worker.lease import GuardedJob, Lease
 
 _log = logging.getLogger(__name__)
 
 NAME_PREFIX: Final = "thinkq"
 
-RQ_STATUS: Final[dict[Status, JobStatus]] = {
-    "done": JobStatus.FINISHED,
-    "failed": JobStatus.FAILED,
-    "cancelled": JobStatus.STOPPED,
-}
 
-
-class Books(BaseWorker):
+class Books(Endings):
     """This worker as RQ sees it. Methods raise redis.RedisError when Redis does not take it."""
 
     job_class = GuardedJob
@@ -205,65 +197,6 @@ class Books(BaseWorker):
             return None
         execution = Execution(execution_id, job_id, self.connection, job.worker_name or "")
         return Lease(job, queue, execution, self.attempts(job_id))
-
-    def close(self, lease: Lease, status: Status) -> None:
-        """Record in RQ that the job has ended, once. RQ keeps the job id in place of the answer."""
-        job = lease.job
-        job.ended_at = utc_now()
-        with self.connection.pipeline() as pipeline:
-            # An attempt that found the answer there was counted too.
-            pipeline.hdel(keys.ATTEMPTS, job.id)
-            pipeline.xlen(RQResult.get_key(job.id))  # type: ignore[no-untyped-call]  # RQ's
-            _, told = pipeline.execute()
-        if told:
-            self._close_again(lease, status)
-        elif lease.answered and status == "cancelled":
-            self._close_cancelled(lease)
-        elif status == "done":
-            job._result = job.id  # RQ offers no other way to say what a job returned.
-            self.handle_job_success(
-                job, lease.queue, lease.queue.started_job_registry, lease.execution
-            )
-        else:
-            self._close_failed(lease, status)
-
-    def _close_again(self, lease: Lease, status: Status) -> None:
-        with self.connection.pipeline() as pipeline:
-            lease.job.set_status(RQ_STATUS[status], pipeline)
-            self.cleanup_execution(lease.job, pipeline, lease.execution)
-            pipeline.execute()
-
-    def _close_cancelled(self, lease: Lease) -> None:
-        """Undo the start of a job that was cancelled in the queue at that moment."""
-        job = lease.job
-        with self.connection.pipeline() as pipeline:
-            job.set_status(JobStatus.CANCELED, pipeline)
-            job.cleanup(job.failure_ttl, pipeline)
-            self.cleanup_execution(job, pipeline, lease.execution)
-            pipeline.zadd(
-                CanceledJobRegistry.key_template.format(job.origin), {job.id: time.time()}
-            )
-            pipeline.execute()
-
-    def _close_failed(self, lease: Lease, status: Status) -> None:
-        # Not RQ's handle_job_failure: it would run the job again, and swallows errors of Redis.
-        job, ttl = lease.job, lease.job.failure_ttl
-        with self.connection.pipeline() as pipeline:
-            job.set_status(RQ_STATUS[status], pipeline)
-            self.cleanup_execution(job, pipeline, lease.execution)
-            job.failed_job_registry.add(job, ttl, status, pipeline)
-            RQResult.create_failure(
-                job,
-                ttl,
-                status,
-                self.name,
-                pipeline,
-                lease.execution.id,
-                lease.execution.created_at,
-                job.ended_at,
-            )
-            self.increment_failed_job_count(pipeline)
-            pipeline.execute()
 
     def abandon(self, lease: Lease) -> None:
         """Forget an execution whose lease is gone; the job itself is not ours to touch."""

@@ -130,7 +130,7 @@ class Desk:
 
     def _close_answered(self, lease: Lease) -> None:
         answer = self._connection.get(keys.result(lease.job.id))
-        self.books.close(lease, decode_result(answer).status if answer else "failed")
+        self.books.close_answered(lease, decode_result(answer).status if answer else "failed")
 
     def _check(self, lease: Lease, job: Job) -> None:
         if lease.attempt > MAX_ATTEMPTS:

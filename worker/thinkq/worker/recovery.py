@@ -141,7 +141,7 @@ def _recover_started(books: Books, queue: Queue, own: Container[str]) -> int:
     for lease in orphans:
         answer = books.connection.get(keys.result(lease.job.id))
         if answer is not None:
-            books.close(lease, decode_result(answer).status)
+            books.close_answered(lease, decode_result(answer).status)
         else:
             books.give_back(lease, refund=False)
     return len(orphans)

@@ -12,6 +12,7 @@ import click
 from thinkq.client.cli.options import job_defaults, job_options
 from thinkq.client.cli.watch import watch_batch
 from thinkq.client.client import Batch, Client
+from thinkq.client.errors import InvalidBatch
 from thinkq.client.keys import QUEUES, Priority
 from thinkq.client.run import read_checked
 from thinkq.client.server import eviction_warning
@@ -49,6 +50,8 @@ def submit(
         read_checked(file, settings, defaults, sys.stderr, skip_invalid) as jobs,
         Client(settings=settings) as client,
     ):
+        if not jobs:
+            raise InvalidBatch("nothing was queued: no line can run", [])
         id = jobs.batch_id(secrets.token_hex(8) if again else "")
         batch = client.submit_as(id, jobs, name=name or jobs.name)
         for text in notes(client, batch):
