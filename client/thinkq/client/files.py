@@ -82,7 +82,15 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def written_anew(path: Path) -> Iterator[BinaryIO]:
-    """As `replacing`, for those who have not locked `path` yet; afterwards the file is closed."""
-    with open_locked(path) if path.exists() else nullcontext(), replacing(path) as file:
-        yield file
-    file.close()
+    """As `replacing`, for those who have not locked `path` yet; afterwards the file is closed.
+
+    Raises ThinkqError where it cannot be written.
+    """
+    try:
+        with open_locked(path) if path.exists() else nullcontext(), replacing(path) as file:
+            yield file
+        file.close()
+    except OSError as error:
+        raise ThinkqError(
+            f"cannot write {path}: {error.strerror}; what was there before is as it was"
+        ) from None

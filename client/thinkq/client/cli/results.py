@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -29,20 +31,24 @@ def results(batch: str, output: str | None, form: Format) -> None:
     """
     with Client(settings=load_settings()) as client:
         ids = client.batch(batch).job_ids
-        if output in (None, "-"):
-            written = _write(client, ids, form, sys.stdout.buffer.write)
-            sys.stdout.buffer.flush()
-        else:
-            with files.written_anew(Path(os.path.realpath(output))) as file:
-                written = _write(client, ids, form, lambda row: files.append(file, row))
+        with _opened(output) as write, client.reaching():
+            written = 0
+            for row in stored_rows(client.connection, ids):
+                write(encode_row(row, form))
+                written += 1
     if written < len(ids):
         click.echo(f"{len(ids) - written} of {len(ids)} jobs have not ended yet", err=True)
 
 
-def _write(client: Client, ids: list[str], form: Format, write: Callable[[bytes], object]) -> int:
-    written = 0
-    with client.reaching():
-        for row in stored_rows(client.connection, ids):
-            write(encode_row(row, form))
-            written += 1
-    return written
+@contextmanager
+def _opened(output: str | None) -> Iterator[Callable[[bytes], object]]:
+    """What writes a row."""
+    if output in (None, "-"):
+        yield sys.stdout.buffer.write
+        sys.stdout.buffer.flush()
+    elif os.path.exists(output) and not os.path.isfile(output):  # a pipe, or /dev/null
+        with open(output, "wb") as file:
+            yield file.write
+    else:
+        with files.written_anew(Path(os.path.realpath(output))) as file:
+            yield partial(files.append, file)
