@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -141,11 +142,15 @@ class ResultFile:
             raise
 
     def append(self, row: Row) -> None:
-        """Write the row now, at the end."""
+        """Write the row now, at the end; the whole row or nothing of it."""
         data = encode_row(row, self._form)
-        self._slots.append(_Slot(row.line, self._size, len(data)))
-        self._file.write(data)
-        self._file.flush()
+        slot = _Slot(row.line, self._size, len(data))
+        try:
+            _write_at(self._file.fileno(), data, slot.offset)
+        except OSError as error:
+            os.ftruncate(self._file.fileno(), slot.offset)
+            raise self._full(error) from None
+        self._slots.append(slot)
 
     def finish(self) -> None:
         """All rows are there: sort them into input order."""
@@ -219,9 +224,20 @@ class ResultFile:
     def _replace(self, slots: list[_Slot]) -> None:
         """Put a file with these rows in place of the present one."""
         temporary = self._path.with_name(f"{self._path.name}.tmp")
+        try:
+            moved = self._copy(slots, temporary)
+            os.replace(temporary, self._path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise self._full(error) from None
+        self._file.close()
+        self._file, self._slots = _open_locked(self._path), moved
+
+    def _copy(self, slots: Iterable[_Slot], path: Path) -> list[_Slot]:
+        """Write these rows to a new file of the same mode; where they are there."""
         moved: list[_Slot] = []
         offset = 0
-        with temporary.open("wb") as file:
+        with open(path, "wb", opener=_private) as file:
             for slot in slots:
                 self._file.seek(slot.offset)
                 file.write(self._file.read(slot.length))
@@ -229,10 +245,25 @@ class ResultFile:
                 offset += slot.length
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, self._path)
-        self._file.close()
-        self._file, self._slots = _open_locked(self._path), moved
-        self._file.seek(0, os.SEEK_END)
+            os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(self._file.fileno()).st_mode))
+        return moved
+
+    def _full(self, error: OSError) -> ThinkqError:
+        return ThinkqError(
+            f"{self._path} cannot be written ({error.strerror}); make room and run the same "
+            "command again, the rows that are there are kept"
+        )
+
+
+def _write_at(descriptor: int, data: bytes, offset: int) -> None:
+    left = memoryview(data)
+    while left:
+        written = os.pwrite(descriptor, left, offset)
+        left, offset = left[written:], offset + written
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _open_locked(path: Path) -> BinaryIO:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,12 +34,29 @@ def results(batch: str, output: str | None, form: Format) -> None:
         if output in (None, "-"):
             written = _write(client, ids, form, sys.stdout.buffer)
         else:
-            temporary = Path(f"{output}.tmp")
-            with temporary.open("wb") as file:
+            with _replacing(Path(output)) as file:
                 written = _write(client, ids, form, file)
-            temporary.replace(output)
     if written < len(ids):
         click.echo(f"{len(ids) - written} of {len(ids)} jobs have not ended yet", err=True)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of the one at the path once it is whole, with the same mode."""
+    if path.exists() and not path.is_file():  # a pipe, or /dev/null
+        with path.open("wb") as file:
+            yield file
+        return
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            if path.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            yield file
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _write(client: Client, ids: list[str], form: Format, file: BinaryIO) -> int:
