@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO, Final, NamedTuple, Protocol, Self
 
+from thinkq.client.errors import ThinkqError
 from thinkq.client.rows import Format, Row, encode_row
 
 HELD_BYTES: Final = 8_000_000
@@ -100,5 +102,20 @@ class StreamOutput:
         return self._held.read(slot.length)
 
     def _write(self, data: bytes) -> None:
-        self._stream.write(data)
-        self._stream.flush()
+        with telling_of_stdout():
+            self._stream.write(data)
+            self._stream.flush()
+
+
+@contextmanager
+def telling_of_stdout() -> Iterator[None]:
+    """Say what a failed write to stdout means for the results; a reader that has gone is none."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ThinkqError(
+            f"cannot write to stdout: {error.strerror}; "
+            "results are kept in Redis, run the same command again"
+        ) from None

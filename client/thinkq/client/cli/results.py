@@ -14,6 +14,7 @@ import click
 from thinkq.client import files
 from thinkq.client.cli.options import BATCH, format_option
 from thinkq.client.client import Client
+from thinkq.client.output import telling_of_stdout
 from thinkq.client.rows import Format, encode_row, stored_rows
 from thinkq.client.settings import load_settings
 
@@ -44,8 +45,9 @@ def results(batch: str, output: str | None, form: Format) -> None:
 def _opened(output: str | None) -> Iterator[Callable[[bytes], object]]:
     """What writes a row."""
     if output in (None, "-"):
-        yield sys.stdout.buffer.write
-        sys.stdout.buffer.flush()
+        with telling_of_stdout():
+            yield sys.stdout.buffer.write
+            sys.stdout.buffer.flush()
     elif os.path.exists(output) and not os.path.isfile(output):  # a pipe, or /dev/null
         with open(output, "wb") as file:
             yield file.write
