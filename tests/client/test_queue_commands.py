@@ -118,7 +118,7 @@ def test_ps_shows_workers_and_what_they_run(
 def test_ps_without_a_worker_says_how_to_start_one(
     connection: redis.Redis, worker: SimulatedWorker, command: Command
 ) -> None:
-    assert command("ps") == (0, "", "no worker runs; start one with `thinkq daemon run`\n")
+    assert command("ps") == (0, "", "no worker runs; start one with `thinkq daemon start`\n")
 
 
 def test_a_worker_that_was_not_heard_of_shows_no_speed_and_is_forgotten_in_the_end(

@@ -71,6 +71,8 @@ class Pace:
         return f"{duration(self.seconds / new * left)} left" if new and left else ""
 
     def _speed(self) -> str:
+        if self.ended == self.total:
+            return ""  # What the workers do now is for others.
         now = self.speed()
         rate = self.new_tokens / self.seconds if now is None and self.seconds else now
         if not rate:

@@ -31,7 +31,7 @@ def ps(as_json: bool) -> None:
     for line in lines:
         click.echo(worker_line(line))
     if not lines:
-        click.echo("no worker runs; start one with `thinkq daemon run`", err=True)
+        click.echo("no worker runs; start one with `thinkq daemon start`", err=True)
     for row in _table(jobs):
         click.echo(row)
 

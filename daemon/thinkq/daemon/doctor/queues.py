@@ -21,7 +21,7 @@ POPPED_S: Final = 0.3
 ASKED: Final = 1000
 """Failed jobs that are asked about, the latest."""
 
-START: Final = "start a worker: `thinkq daemon run`, or `thinkq worker`"
+START: Final = "start a worker: `thinkq daemon start`, or `thinkq worker`"
 
 
 def workers(_: Installation, connection: redis.Redis) -> Verdict:

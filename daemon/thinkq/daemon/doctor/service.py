@@ -52,13 +52,13 @@ def daemon(site: Installation) -> Verdict:
     if state is not None and state.state == "crash_loop":
         return fail(
             f"the daemon has given up: {state.last_error}",
-            "see to that, then start it again with `thinkq daemon run`",
+            "see to that, then start it again with `thinkq daemon start`",
         )
     pid = locks.holder(settings.daemon_lock)
     if pid is None:
         if state is not None and state.last_error:
             return warn(
-                f"no daemon runs: {state.last_error}", "start it again with `thinkq daemon run`"
+                f"no daemon runs: {state.last_error}", "start it again with `thinkq daemon start`"
             )
         return ok("no daemon runs; `thinkq run` starts one for as long as it takes")
     if (worker := locks.holder(settings.worker_lock)) is None:
