@@ -168,3 +168,37 @@ def test_a_worker_that_is_killed_in_mid_batch_loses_nothing(tmp_path: Path) -> N
             entries: Any = connection.xrange(keys.stream(job_id))
             assert sum(fields[b"type"] == b"done" for _, fields in entries) == 1
         assert connection.xlen(keys.batch_events(batch)) == len(CUSTOM_IDS)
+
+
+def wait_for_rows(path: Path, number: int) -> None:
+    wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= number, 60)
+
+
+def test_a_run_that_is_killed_leaves_nothing_running_and_the_next_one_does_the_rest(
+    tmp_path: Path,
+) -> None:
+    """kill -9 of `thinkq run` in mid-batch, twice; then it has every row once, in input order."""
+    home, out = tmp_path / "home", tmp_path / "out.jsonl"
+    settings = load_settings({}, home=str(home))
+    seen: list[bytes] = []
+    for goal in (4, 10):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "thinkq.client", "run", str(JOBS), "-o", str(out)],
+            env=environment(THINKQ_HOME=str(home)),
+            stderr=subprocess.DEVNULL,
+        )
+        wait_for_rows(out, goal)
+        process.kill()
+        process.wait()
+        seen += out.read_bytes().splitlines(keepends=True)
+        with probe(settings) as connection:
+            wait_until(lambda: not answers(connection), 30)
+    last = thinkq(home, "run", str(JOBS), "-o", str(out))
+    assert last.returncode in (0, 3), last.stderr
+    found = re.search(r"^(\d+) rows are there already, (\d+) jobs to go", last.stderr, re.MULTILINE)
+    assert found
+    assert int(found[1]) >= 10
+    assert int(found[1]) + int(found[2]) == len(CUSTOM_IDS)
+    rows = out.read_bytes().splitlines(keepends=True)
+    assert [json.loads(row)["custom_id"] for row in rows] == CUSTOM_IDS
+    assert {row for row in seen if row.endswith(b"\n")} <= set(rows), "a row was made twice"

@@ -66,9 +66,11 @@ def test_bf_01_one_mark_only_and_only_at_the_start(read: Any) -> None:
     assert codes(read(A + b"\n" + bom + B)) == [(2, "bad_json")]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_bf_02_utf16_is_told_as_such(read: Any, encoding: str) -> None:
-    file = read('{"custom_id":"a","messages":[]}\r\n'.encode(encoding))
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_bf_02_utf16_is_told_as_such(read: Any, encoding: str, mark: str) -> None:
+    """With a byte order mark, as PowerShell writes it, and without."""
+    file = read((mark + '{"custom_id":"a","messages":[]}\r\n').encode(encoding))
     assert (ids(file), codes(file)) == ([], [(1, "bad_encoding")])
     assert "UTF-16" in str(file.errors[0])
 
@@ -76,6 +78,7 @@ def test_bf_02_utf16_is_told_as_such(read: Any, encoding: str) -> None:
 def test_bf_04_windows_line_ends(read: Any) -> None:
     file = read(A + b"\r\n" + B + b"\r\n")
     assert (ids(file), codes(file)) == (["a", "b"], [])
+    assert codes(read(A + b"\r" + B + b"\r")) == [(1, "bad_json")]
 
 
 def test_bf_05_blank_lines_are_skipped_and_counted(read: Any) -> None:

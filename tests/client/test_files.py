@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 
+from support.jobfiles import lines_of, write_jobs
 from support.processes import environment
 from support.simulated_worker import SimulatedWorker, answered, some_jobs
 from thinkq.client import keys
@@ -39,18 +39,6 @@ def home(settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv("THINKQ_HOME", settings.home)
     monkeypatch.setenv("THINKQ_REDIS_URL", settings.effective_redis_url)
     monkeypatch.chdir(tmp_path)
-
-
-def write_jobs(topic: str, number: int) -> None:
-    lines = [
-        {"custom_id": f"c{n}", "messages": [{"role": "user", "content": f"{topic} {n}"}]}
-        for n in range(1, number + 1)
-    ]
-    Path("jobs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-
-
-def rows(path: Path) -> list[int]:
-    return [json.loads(row)["line"] for row in path.read_text().splitlines()]
 
 
 def row(line: int) -> Row:
@@ -91,7 +79,7 @@ def test_qw_13_a_full_disk_tears_no_row_and_the_same_command_goes_on(
     settings: Settings, worker: SimulatedWorker, capsys: Capture
 ) -> None:
     """QW-13: a file may not grow any more, in the middle of a row; later it may."""
-    write_jobs("full disk", 8)
+    write_jobs(Path("jobs.jsonl"), "full disk", 8)
     out = Path("jobs.jsonl.results.jsonl")
     with worker.at_work():
         code, said = limited(settings, 2500, "run", "jobs.jsonl")
@@ -99,11 +87,11 @@ def test_qw_13_a_full_disk_tears_no_row_and_the_same_command_goes_on(
         assert f"cannot write {out.resolve()}: File too large; its rows are whole" in said
         assert "make room and run the same command again" in said
         assert out.read_bytes().endswith(b"\n")
-        there = rows(out)
+        there = lines_of(out)
         assert 0 < len(there) < 8
         assert main(["run", "jobs.jsonl"]) == 0
     assert f"{len(there)} rows are there already" in capsys.readouterr().err
-    assert rows(out) == list(range(1, 9))
+    assert lines_of(out) == list(range(1, 9))
 
 
 @pytest.mark.parametrize("torn", [True, False])
@@ -132,7 +120,7 @@ def test_qw_13_a_disk_without_room_for_a_second_copy_leaves_the_file_as_it_is(
     assert path.read_bytes() == before
     assert [left.name for left in tmp_path.iterdir()] == ["out.jsonl"]
     sort_it()
-    assert rows(path) == [1, 2, 3]
+    assert lines_of(path) == [1, 2, 3]
 
 
 def full_disk(*_: Any) -> None:
@@ -157,7 +145,7 @@ def test_a_full_disk_behind_stdout_is_told(
     connection: redis.Redis, worker: SimulatedWorker, command: str
 ) -> None:
     finished(connection, worker, "bstdout")
-    write_jobs("stdout", 2)
+    write_jobs(Path("jobs.jsonl"), "stdout", 2)
     arguments = {"run": ["jobs.jsonl", "-o", "-"], "results": ["bstdout"]}[command]
     with open("/dev/full", "wb") as full, worker.at_work():
         ended = subprocess.run(
@@ -182,7 +170,7 @@ def test_a_result_file_keeps_its_mode_and_leaves_nothing_beside_it(
 ) -> None:
     """Thinking and answers may be private; whoever has closed the file to others wants it so."""
     finished(connection, worker, "bmode")
-    write_jobs("mode", 3)
+    write_jobs(Path("jobs.jsonl"), "mode", 3)
     out = tmp_path / "out.jsonl"
     with worker.at_work():
         assert main(["run", "jobs.jsonl", "-o", "out.jsonl"]) == 0
@@ -194,7 +182,7 @@ def test_a_result_file_keeps_its_mode_and_leaves_nothing_beside_it(
         else:
             assert main(["results", "bmode", "-o", "out.jsonl"]) == 0
     assert stat.S_IMODE(out.stat().st_mode) == 0o640
-    assert rows(out) == [1, 2, 3]
+    assert lines_of(out) == [1, 2, 3]
     assert [left.name for left in tmp_path.glob("*out*")] == ["out.jsonl"]
 
 
@@ -242,9 +230,9 @@ def test_results_do_not_replace_a_file_that_a_run_is_writing(
         file.append(row(1))
         assert main(["results", "bbusy", "-o", "out.jsonl"]) == 1
         assert "is being written by another thinkq" in capsys.readouterr().err
-    assert rows(tmp_path / "out.jsonl") == [1]
+    assert lines_of(tmp_path / "out.jsonl") == [1]
     assert main(["results", "bbusy", "-o", "out.jsonl"]) == 0
-    assert rows(tmp_path / "out.jsonl") == [1, 2, 3]
+    assert lines_of(tmp_path / "out.jsonl") == [1, 2, 3]
 
 
 def test_results_follow_a_link_and_fill_a_pipe(
@@ -254,7 +242,7 @@ def test_results_follow_a_link_and_fill_a_pipe(
     Path("link.jsonl").symlink_to("target.jsonl")
     assert main(["results", "blink", "-o", "link.jsonl"]) == 0
     assert Path("link.jsonl").is_symlink()
-    assert rows(tmp_path / "target.jsonl") == [1, 2, 3]
+    assert lines_of(tmp_path / "target.jsonl") == [1, 2, 3]
     os.mkfifo("pipe")
     read: list[str] = []
     reader = threading.Thread(target=lambda: read.append(Path("pipe").read_text()))

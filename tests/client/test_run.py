@@ -9,12 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 
 from support import wait_until
+from support.jobfiles import results_of, rows, write_jobs
 from support.simulated_worker import SimulatedWorker, answered
 from thinkq.client import batches, stream
 from thinkq.client.cli import main
@@ -40,22 +40,6 @@ def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     path = tmp_path / "jobs.jsonl"
     write_jobs(path, request.node.name)
     return path
-
-
-def write_jobs(path: Path, topic: str, number: int = 3, **fields: Any) -> None:
-    lines = [
-        {"messages": [{"role": "user", "content": f"{topic} {n}"}], "custom_id": f"c{n}"} | fields
-        for n in range(1, number + 1)
-    ]
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def results_of(jobs: Path) -> Path:
-    return jobs.with_name(f"{jobs.name}.results.jsonl")
 
 
 def by_custom_id(answers: dict[str, str]) -> Callable[[str, Job], Result]:
@@ -137,12 +121,18 @@ def test_bf_20_retry_failed_runs_what_has_no_answer(
     assert [row["answer"] for row in rows(results_of(jobs))] == ["42"] * 3
 
 
-def test_bf_20_a_changed_line_alone_is_run(worker: SimulatedWorker, jobs: Path) -> None:
-    """BF-20: the other rows stay."""
+def test_bf_20_a_changed_line_alone_is_run(
+    worker: SimulatedWorker, jobs: Path, capsys: Capture
+) -> None:
+    """BF-20: the other rows stay, and the summary says how many have changed."""
     with worker.at_work():
         main(["run", "jobs.jsonl"])
         jobs.write_text(jobs.read_text().replace(' 2"', ' 22"'))
+        capsys.readouterr()
         assert main(["run", "jobs.jsonl"]) == 0
+    err = capsys.readouterr().err
+    assert "1 lines have changed since their row was written: run anew" in err
+    assert "2 rows are there already, 1 jobs to go" in err
     assert len(worker.taken) == 4
     assert [row["line"] for row in rows(results_of(jobs))] == [1, 2, 3]
 
@@ -366,7 +356,9 @@ def test_bf_23_text_survives_a_process_without_a_locale(
 ) -> None:
     """BF-23: as under launchd; bytes in, the same bytes out."""
     jobs = tmp_path / "unicode.jsonl"
-    write_jobs(jobs, "unicode", 1, metadata={"text": "é你🔥"})
+    messages = [{"role": "user", "content": "unicode é你🔥"}]
+    job = {"custom_id": "é你🔥", "messages": messages, "metadata": {"text": "é你🔥"}}
+    jobs.write_text(json.dumps(job, ensure_ascii=False), "utf-8")
     monkeypatch.setenv("LC_ALL", "C")
     monkeypatch.setenv("PYTHONUTF8", "0")
     monkeypatch.setenv("PYTHONCOERCECLOCALE", "0")
@@ -377,4 +369,4 @@ def test_bf_23_text_survives_a_process_without_a_locale(
             out, err = process.communicate()
             assert process.returncode == 0, err
     assert out == "é你🔥\n".encode()
-    assert results_of(jobs).read_bytes().count("é你🔥".encode()) == 2
+    assert results_of(jobs).read_bytes().count("é你🔥".encode()) == 3

@@ -180,8 +180,8 @@ def read_batch(
 ) -> BatchFile:
     """Read a whole file (`-`: standard input; gzip is recognised) and check every line.
 
-    `defaults` fill in what a job does not state itself. Bad lines are part of what is returned,
-    which is to be closed. Raises InvalidBatch for a file that cannot be read, or holds no jobs.
+    `defaults` are those of `LineParser`. Bad lines are part of what is returned, which is to be
+    closed. Raises InvalidBatch for a file that cannot be read, or holds no jobs.
     """
     file = BatchFile(Source(path), max_line_bytes, defaults or {})
     try:

@@ -31,7 +31,11 @@ def decode_line(raw: bytes) -> dict[str, Any]:
 
 
 class LineParser:
-    """Makes jobs of lines. `defaults` fill in what a line does not state itself."""
+    """Makes jobs of lines.
+
+    `defaults` fill in what a line does not state itself; a model among them also replaces those of
+    OpenAI lines.
+    """
 
     def __init__(self, defaults: Mapping[str, Any]) -> None:
         self._defaults = defaults
@@ -43,6 +47,8 @@ class LineParser:
             fields, unknown = openai_format.job_fields(fields)
             for name in unknown:
                 self._unknown.setdefault(name[:NAME_CHARACTERS], number)
+            # An OpenAI line has to name a model, and it is one of theirs.
+            fields["model"] = self._defaults.get("model") or fields.get("model")
         elif fields.get("custom_id") is None:
             fields["custom_id"] = f"line-{number}"
         return convert_job(fields | self._missing(fields))

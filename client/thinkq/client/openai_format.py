@@ -83,10 +83,11 @@ def _completion(result: Result) -> dict[str, Any]:
     message: dict[str, Any] = {
         "role": "assistant",
         "content": result.answer,
+        "refusal": None,
         "reasoning_content": result.thinking,
     }
     if result.tool_calls:
-        message["tool_calls"] = result.tool_calls
+        message |= {"tool_calls": result.tool_calls, "content": result.answer or None}
     reason = FINISH_REASONS.get(result.finish_reason, result.finish_reason)
     return {
         "id": f"chatcmpl-{result.job_id}",

@@ -42,6 +42,9 @@ def run(
     The whole file is checked first. What is not running (Redis, a worker) is started, and stopped
     at the end. The same command again goes on where the last one stopped.
 
+    Options of jobs are for jobs that do not state them; --model also replaces the model that lines
+    for OpenAI's batch API name.
+
     \b
     Example:
       thinkq run jobs.jsonl --effort medium --budget 2048

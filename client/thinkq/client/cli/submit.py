@@ -39,6 +39,7 @@ def submit(
     """Queue all jobs of a batch file and print the batch's id.
 
     The whole file is checked first. The same file makes the same batch, which is not run twice.
+    Options of jobs are as those of `thinkq run`.
 
     \b
     Example:
