@@ -75,6 +75,14 @@ def test_bf_02_utf16_is_told_as_such(read: Any, encoding: str, mark: str) -> Non
     assert "UTF-16" in str(file.errors[0])
 
 
+def test_a_file_that_is_one_json_array_is_told_once(read: Any) -> None:
+    """As `json.dump` and exports write it; else each of its lines would be an error."""
+    file = read(b"[\n  " + A + b",\n  " + B + b"\n]\n")
+    assert (ids(file), codes(file)) == ([], [(1, "bad_json")])
+    assert "one JSON array; write one object per line" in str(file.errors[0])
+    assert codes(read(b"[" + A + b"]\n" + B)) == [(1, "bad_type:line")]
+
+
 def test_bf_04_windows_line_ends(read: Any) -> None:
     file = read(A + b"\r\n" + B + b"\r\n")
     assert (ids(file), codes(file)) == (["a", "b"], [])
@@ -326,6 +334,7 @@ def test_whatever_the_bytes_each_line_is_a_job_or_an_error(data: bytes) -> None:
         good, bad = dict(file.items()), {error.line for error in file.errors}
         lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
         written = {number for number, line in enumerate(lines, start=1) if line.strip()}
-        assert good.keys() | bad == written or lines[0].startswith(UTF16_STARTS)
+        of_the_whole = lines[0].startswith(UTF16_STARTS) or lines[0].strip() == b"["
+        assert good.keys() | bad == written or of_the_whole
         assert not good.keys() & bad
         assert len({job.custom_id for job in good.values()}) == len(good)

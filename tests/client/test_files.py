@@ -221,6 +221,19 @@ def test_what_a_crash_left_of_a_replacement_is_in_nobodys_way(tmp_path: Path) ->
     assert (path.read_text(), elsewhere.read_text()) == ("new", "precious")
 
 
+@pytest.mark.parametrize("command", ["run", "results"])
+def test_a_place_where_no_file_can_be_is_told_by_its_name(
+    connection: redis.Redis, worker: SimulatedWorker, capsys: Capture, command: str
+) -> None:
+    finished(connection, worker, "bplace")
+    write_jobs(Path("jobs.jsonl"), "place", 1)
+    what = {"run": "jobs.jsonl", "results": "bplace"}[command]
+    assert main([command, what, "-o", "nowhere/out.jsonl"]) == 1
+    err = capsys.readouterr().err
+    assert "nowhere/out.jsonl: No such file or directory" in err
+    assert "Errno" not in err
+
+
 def test_results_do_not_replace_a_file_that_a_run_is_writing(
     connection: redis.Redis, worker: SimulatedWorker, tmp_path: Path, capsys: Capture
 ) -> None:

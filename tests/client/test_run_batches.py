@@ -101,6 +101,21 @@ def test_bf_09_of_a_custom_id_used_twice_the_first_line_runs_and_the_second_is_a
     assert len(worker.taken) == 2
 
 
+def test_lines_that_cannot_run_are_not_said_to_be_worth_a_retry(
+    jobs: Path, worker: SimulatedWorker, capsys: Capture
+) -> None:
+    write_jobs(jobs, "no retry", 2)
+    jobs.write_text("{\n" + jobs.read_text())
+    with worker.at_work():
+        assert main(["run", "jobs.jsonl", "--skip-invalid"]) == 3
+        err = capsys.readouterr().err
+        assert "1 of the failed are lines that could not run" in err
+        assert "--retry-failed" not in err
+    with worker.at_work(failing("c2")):
+        assert main(["run", "jobs.jsonl", "--skip-invalid", "--again"]) == 3
+    assert "--retry-failed" in capsys.readouterr().err
+
+
 def test_bf_10_the_same_custom_id_in_two_files_has_its_own_answer_in_each(
     tmp_path: Path, worker: SimulatedWorker
 ) -> None:

@@ -21,8 +21,6 @@ from thinkq.client.source import Source, physical_lines
 UTF16_STARTS: Final = (b"\xff\xfe", b"\xfe\xff", b"{\x00", b"\x00{")
 """With a byte order mark, and JSON without one."""
 
-UTF16: Final = InvalidJob("bad_encoding", "the file is UTF-16; save it as UTF-8")
-
 MESSAGE_CHARACTERS: Final = 1000
 """An error's text is cut here: under 4 KiB in any script."""
 
@@ -127,8 +125,8 @@ class BatchFile:
         parser = LineParser(self._defaults)
         with self._source.opened() as file:
             for number, raw in physical_lines(file, self._limit):
-                if number == 1 and raw is not None and raw.startswith(UTF16_STARTS):
-                    self._refuse(number, UTF16)
+                if number == 1 and (fault := _fault_of_the_whole(raw or b"")):
+                    self._refuse(number, fault)
                     break
                 if raw is None:
                     self._refuse(number, _too_long(self._limit))
@@ -192,6 +190,16 @@ def read_batch(
         file.close()
         raise
     return file
+
+
+def _fault_of_the_whole(first_line: bytes) -> InvalidJob | None:
+    """What makes every line of a file a bad one."""
+    if first_line.startswith(UTF16_STARTS):
+        return InvalidJob("bad_encoding", "the file is UTF-16; save it as UTF-8")
+    if first_line.strip() == b"[":
+        reason = "the file is one JSON array; write one object per line, as `jq -c '.[]'` does"
+        return InvalidJob("bad_json", reason)
+    return None
 
 
 def _too_long(limit: int) -> InvalidJob:

@@ -26,7 +26,7 @@ def decode_line(raw: bytes) -> dict[str, Any]:
             raise InvalidJob("bad_encoding", reason) from None
         raise InvalidJob("bad_json", f"not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise InvalidJob("bad_type:line", "a line must be a JSON object")
+        raise InvalidJob("bad_type:line", "a line must be one JSON object, a job")
     return value
 
 

@@ -56,12 +56,13 @@ def run(options: RunOptions, settings: Settings, out: BinaryIO, err: TextIO) -> 
         pace = _run(file, output, options, settings, err)
     for text in summary(pace.tally, new_tokens=pace.new_tokens, seconds=pace.seconds):
         print(text, file=err)
-    code = exit_code(pace.tally)
-    if code == EXIT_UNANSWERED:
+    if file.bad:
+        print(f"{len(file.bad)} of the failed are lines that could not run", file=err)
+    if _unanswered(pace.tally) > len(file.bad):
         print("some jobs have no answer; --retry-failed runs those again", file=err)
     if options.output != "-":
         print(f"results: {options.output}", file=err)
-    return code
+    return exit_code(pace.tally)
 
 
 def _run(
@@ -115,8 +116,11 @@ def read_checked(
 
 def exit_code(tally: Counter[str]) -> int:
     """0 if every job has an answer, else 3."""
-    unanswered = tally["failed"] + tally["cancelled"] + tally["empty"]
-    return EXIT_UNANSWERED if unanswered else EXIT_ANSWERED
+    return EXIT_UNANSWERED if _unanswered(tally) else EXIT_ANSWERED
+
+
+def _unanswered(tally: Counter[str]) -> int:
+    return tally["failed"] + tally["cancelled"] + tally["empty"]
 
 
 class _Work:
