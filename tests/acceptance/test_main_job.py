@@ -13,13 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import redis
+from openai.types.chat import ChatCompletion
 
 from support import wait_until
 from support.processes import environment, thinkq
 from thinkq.client import keys
 from thinkq.client.connection import connect, probe
+from thinkq.client.rows import Row, encode_row
 from thinkq.client.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +97,25 @@ def test_every_job_has_a_row_in_input_order(finished: tuple[redis.Redis, list[An
     assert by_id["without-reasoning"]["usage"]["thinking_tokens"] > 0
     assert by_id["sum-effort-none"]["close_reason"] == "none"
     assert by_id["story-boxes"]["metadata"] == {"set": "stories", "row": 19}
+
+
+def test_real_rows_in_openais_form_have_openais_types(
+    finished: tuple[redis.Redis, list[Any], str],
+) -> None:
+    """What the demo model wrote, with its thinking and its counts."""
+    _, rows, _ = finished
+    for row in rows:
+        data = encode_row(msgspec.convert(row, Row), "openai")
+        response = json.loads(data)["response"]
+        assert (response["status_code"], response["request_id"]) == (200, row["job_id"])
+        completion = ChatCompletion.model_validate(response["body"], strict=True)
+        (choice,) = completion.choices
+        assert choice.message.content == row["answer"]
+        assert choice.message.model_extra == {"reasoning_content": row["thinking"]}
+        usage = completion.usage
+        assert usage
+        assert usage.completion_tokens_details
+        assert usage.completion_tokens_details.reasoning_tokens == row["usage"]["thinking_tokens"]
 
 
 def test_a_summary_closes_the_run(finished: tuple[redis.Redis, list[Any], str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from openai.types.chat import ChatCompletion
 
 from support.simulated_worker import answered, some_jobs
 from thinkq.client import keys
@@ -207,7 +208,20 @@ def test_bf_22_an_openai_row_has_either_a_response_or_an_error() -> None:
     assert bad["custom_id"] == "c2"
 
     cancelled = row(3, status="cancelled", finish_reason="cancelled")
-    assert msgspec.json.decode(encode_row(cancelled, "openai"))["response"] is None
+    fields = msgspec.json.decode(encode_row(cancelled, "openai"))
+    assert fields["response"] is None
+    assert fields["error"]["code"] == "batch_cancelled"
+
+
+def test_tool_calls_without_an_answer_have_no_content_in_openais_form() -> None:
+    """As OpenAI writes them; an answer beside the calls stays."""
+    calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    for answer, content in (("", None), ("42", "42")):
+        one = row(1, answer=answer, tool_calls=calls, finish_reason="tool_calls")
+        body = msgspec.json.decode(encode_row(one, "openai"))["response"]["body"]
+        (choice,) = ChatCompletion.model_validate(body, strict=True).choices
+        assert choice.message.content == content
+        assert choice.message.tool_calls
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -24,6 +24,10 @@ FINISH_REASONS: Final = {"timeout": "length"}
 """Finish reasons that OpenAI does not know, as those that say the most alike."""
 
 
+CODES: Final = {"cancelled": "batch_cancelled", "failed": "failed"}
+"""Codes of errors that a result does not give a kind."""
+
+
 def job_fields(line: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The job's fields of an OpenAI batch line, and the names of unknown ones, which are ignored.
 
@@ -74,7 +78,7 @@ def response_row(result: Result) -> dict[str, Any]:
     elif result.error:
         row["error"] = {"code": result.error.kind, "message": result.error.message}
     else:
-        row["error"] = {"code": result.status, "message": f"the job was {result.status}"}
+        row["error"] = {"code": CODES[result.status], "message": f"the job was {result.status}"}
     return row
 
 
@@ -93,7 +97,7 @@ def _completion(result: Result) -> dict[str, Any]:
         "id": f"chatcmpl-{result.job_id}",
         "object": "chat.completion",
         "created": int(time.time()),
-        "model": result.model,
+        "model": result.model or "",
         "choices": [{"index": 0, "message": message, "finish_reason": reason, "logprobs": None}],
         "usage": {
             "prompt_tokens": usage.prompt_tokens,
