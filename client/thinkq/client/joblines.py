@@ -35,7 +35,7 @@ def id_of_hashes(hashes: Iterable[tuple[int, str]], salt: str = "") -> str:
 
 
 class JobIndex:
-    """The line, `custom_id` and hash of each job: about 200 bytes, however long the job is."""
+    """The line, `custom_id` and hash of each job: some 150 bytes, however long the job is."""
 
     def __init__(self) -> None:
         self._lines = array("Q")
