@@ -121,7 +121,7 @@ def rewritten(path: Path, data: bytes) -> None:
 def test_a_file_that_was_replaced_after_the_check_is_refused_at_once(path: Path) -> None:
     path.write_bytes(lines("before", 3))
     with opened(path) as file:
-        path.write_bytes(lines("changed", 3))
+        path.write_bytes(lines("before", 2) + lines("changed", 1))
         with pytest.raises(FileChanged, match=r"jobs.jsonl was changed after it had been checked"):
             next(iter(file.items()))
 

@@ -87,7 +87,7 @@ def test_bf_09_a_custom_id_used_twice_queues_nothing_and_names_both_lines(
 
 
 def test_bf_09_of_a_custom_id_used_twice_the_first_line_runs_and_the_second_is_an_error_row(
-    jobs: Path, worker: SimulatedWorker
+    jobs: Path, worker: SimulatedWorker, capsys: Capture
 ) -> None:
     """Also when the rows are read again: the error is not taken for the answer."""
     write_jobs(jobs, "skip twice", 2)
@@ -99,6 +99,7 @@ def test_bf_09_of_a_custom_id_used_twice_the_first_line_runs_and_the_second_is_a
             assert [row["custom_id"] for row in written] == ["c1", "c2", "c1"]
             assert [row["status"] for row in written] == ["done", "done", "failed"]
     assert len(worker.taken) == 2
+    assert "have changed" not in capsys.readouterr().err
 
 
 def test_lines_that_cannot_run_are_not_said_to_be_worth_a_retry(
