@@ -21,11 +21,16 @@ def open_locked(path: Path) -> BinaryIO:
     """The file, made if need be, to be read, and appended to with `append`.
 
     It is locked against a second writer until it is closed. Raises ThinkqError where there is one,
-    and for what is no plain file.
+    for what is no plain file, and for what cannot be opened.
     """
     if path.exists() and not path.is_file():
         raise ThinkqError(f"{path} is not a plain file; use `-o -` and redirect the output")
-    return _locked(path, os.O_APPEND, NEW_FILE_MODE)
+    try:
+        return _locked(path, os.O_APPEND, NEW_FILE_MODE)
+    except OSError as error:
+        raise ThinkqError(
+            f"cannot write {path}: {error.strerror}; choose another file with -o"
+        ) from None
 
 
 def _locked(path: Path, flags: int, mode: int) -> BinaryIO:
