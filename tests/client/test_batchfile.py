@@ -293,6 +293,13 @@ def test_standard_input_is_read_as_a_file(monkeypatch: pytest.MonkeyPatch) -> No
         assert ids(file) == ["a", "b"]
 
 
+def test_a_standard_input_that_is_closed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `thinkq run - <&-`: Python has no `sys.stdin` then."""
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(InvalidBatch, match="standard input is closed"):
+        read_batch("-", max_line_bytes=LIMIT)
+
+
 def test_a_file_that_is_not_there_or_empty_is_told_in_one_sentence(read: Any) -> None:
     with pytest.raises(
         InvalidBatch, match=r"cannot read nowhere\.jsonl: No such file or directory"

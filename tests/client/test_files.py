@@ -263,3 +263,12 @@ def test_results_follow_a_link_and_fill_a_pipe(
     assert main(["results", "blink", "-o", "pipe"]) == 0
     reader.join()
     assert read == [Path("target.jsonl").read_text()]
+
+
+def test_a_result_file_that_cannot_be_made_is_told_in_one_sentence(capsys: Capture) -> None:
+    """Not with a number of the system."""
+    write_jobs(Path("jobs.jsonl"), "nowhere", 1)
+    assert main(["run", "jobs.jsonl", "-o", "nowhere/rows.jsonl"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("thinkq: cannot write ")
+    assert said.endswith("No such file or directory; choose another file with -o")

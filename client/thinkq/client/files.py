@@ -28,7 +28,9 @@ def open_locked(path: Path) -> BinaryIO:
     try:
         return _locked(path, os.O_APPEND, NEW_FILE_MODE)
     except OSError as error:
-        raise ThinkqError(f"cannot write {path}: {error.strerror}") from None
+        raise ThinkqError(
+            f"cannot write {path}: {error.strerror}; choose another file with -o"
+        ) from None
 
 
 def _locked(path: Path, flags: int, mode: int) -> BinaryIO:

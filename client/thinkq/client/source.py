@@ -63,6 +63,8 @@ class Source:
     @contextmanager
     def _from_the_start(self) -> Iterator[BinaryIO]:
         if self._copy is None and self.path == "-":
+            if sys.stdin is None:  # as with `<&-`, and under some services
+                raise InvalidBatch("standard input is closed; name a file, or pipe the jobs in", [])
             self._copy = _copied(sys.stdin.buffer, self.name)
         if self._copy is None:
             with open(self.path, "rb") as file:

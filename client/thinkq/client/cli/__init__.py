@@ -81,8 +81,7 @@ def main(
             click.echo(str(line), err=True)
         return _fail(str(error), EXIT_USAGE)
     except BrokenPipeError:
-        # Whoever read our output has gone; Python must not try to flush the rest at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go_of_stdout()  # Whoever read our output has gone.
         return EXIT_OTHER
     except (ThinkqError, redis.RedisError, OSError) as error:
         return _fail(str(error), EXIT_OTHER)
@@ -105,4 +104,13 @@ def _speak_utf8() -> None:
 
 def _fail(message: str, code: int) -> int:
     click.echo(f"thinkq: {message}", err=True)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _let_go_of_stdout()
     return code
+
+
+def _let_go_of_stdout() -> None:
+    # Python flushes what is left at its exit, and would fail once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
