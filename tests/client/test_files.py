@@ -54,6 +54,7 @@ def finished(connection: redis.Redis, worker: SimulatedWorker, batch: str) -> No
 
 LIMITED = """
 import resource, sys
+sys.dont_write_bytecode = True  # A cut one would break every later import.
 limit = int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 from thinkq.client.cli import main
