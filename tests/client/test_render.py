@@ -121,6 +121,8 @@ def test_before_anything_has_ended_no_time_is_told() -> None:
     assert pace.line() == "0/10: 0 done, 0 failed, 0 empty"
     pace.speed = lambda: 1234.5
     assert pace.line() == "0/10: 0 done, 0 failed, 0 empty; 1,234 tokens/s"
+    clock.now = 1.0
+    assert "tokens/s" not in pace.line(), "the workers tell of the second before"
 
 
 def test_plain_lines_come_every_two_seconds_and_while_nothing_ends_every_five() -> None:
@@ -143,7 +145,9 @@ def test_plain_lines_come_every_two_seconds_and_while_nothing_ends_every_five() 
 def test_a_view_never_wraps(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the counts nor what jobs write, which may hold anything."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    pace = Pace(12_345)
+    clock = Clock()
+    pace = Pace(12_345, clock)
+    clock.now = 10.0
     pace.speed = lambda: 5432.1
     pace.tally.update(done=4321, failed=12, empty=3, thinking_tokens=700, answer_tokens=70)
     out = Terminal()

@@ -23,6 +23,8 @@ LINE_S: Final = 2.0
 """Plain lines are at least so far apart."""
 QUIET_S: Final = 5.0
 """A plain line comes at least so often while nothing ends."""
+SETTLED_S: Final = 3.0
+"""Before so much time has passed, no rate says anything."""
 WIDE: Final = 110
 """Columns from which on the bar is long."""
 
@@ -71,8 +73,8 @@ class Pace:
         return f"{duration(self.seconds / new * left)} left" if new and left else ""
 
     def _speed(self) -> str:
-        if self.ended == self.total:
-            return ""  # What the workers do now is for others.
+        if self.seconds < SETTLED_S or self.ended == self.total:
+            return ""  # The workers have told of the time before, or work for others now.
         now = self.speed()
         rate = self.new_tokens / self.seconds if now is None and self.seconds else now
         if not rate:
